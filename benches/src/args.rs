@@ -27,6 +27,8 @@ pub enum What {
     Load(Load),
     /// The controller with many simulated servers, against a real API server
     Scale(Scale),
+    /// The network at scale: the controller and OVN with many VNics
+    Network(Network),
     /// Disks by SPDK: vfio-user against the same bdev used directly
     Spdk(Spdk),
     /// Disks by SPDK: what a host feels while another disk comes, the disk grows, or the agent starts anew
@@ -86,6 +88,16 @@ pub struct Scale {
     /// Milliseconds between two renewals of one agent's Lease
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..4000))]
     pub beat_ms: u32,
+}
+
+#[derive(Args)]
+pub struct Network {
+    /// VNics, in 50 Subnets and as many SecurityGroups of 20 rules each
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(100..=40_000))]
+    pub vnics: u16,
+    /// How often each change is made: a VNic made, a VNic deleted, a rule changed
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    pub changes: u16,
 }
 
 #[derive(Args)]

@@ -17,17 +17,21 @@ pub struct Record {
     /// The commit, with a `+` if something else than histories and documentation was changed since.
     pub commit: String,
     pub machine: String,
+    /// What else they depend on: the version of a part that is not ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
     pub command: String,
     pub figures: Figures,
 }
 
 impl Record {
-    pub fn of_this_run(root: &Path, figures: Figures) -> Result<Self> {
+    pub fn of_this_run(root: &Path, figures: Figures, on: Option<String>) -> Result<Self> {
         let words: Vec<String> = std::env::args().skip(1).collect();
         Ok(Self {
             date: Timestamp::now().strftime("%Y-%m-%d %H:%M").to_string(),
             commit: commit(root)?,
             machine: machine(),
+            on,
             command: format!("cargo xtask bench {}", words.join(" ")),
             figures,
         })
@@ -108,7 +112,7 @@ mod tests {
     fn record(date: &str) -> Record {
         let figures = [("a".to_owned(), Figure::one(Unit::Milliseconds, 1.5))].into();
         let text = |text: &str| text.to_owned();
-        Record { date: text(date), commit: text("abc"), machine: text("m"), command: text("c"), figures }
+        Record { date: text(date), commit: text("abc"), machine: text("m"), on: None, command: text("c"), figures }
     }
 
     #[test]

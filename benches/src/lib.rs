@@ -19,7 +19,9 @@
 //! | [`scale`] | the controller with many simulated servers |
 //! | [`spdk`] | disks by SPDK: vfio-user against the same bdev used directly |
 //! | [`stall`] | disks by SPDK: what a host feels of the agent's work |
+//! | [`network`] | the network at scale: OVN, and the controller that writes it |
 //! | [`processes`] | processes of a sandbox, read from /proc |
+//! | [`scrape`] | the controller's metrics |
 //!
 //! What is measured runs on one machine, with everything else on it: a run tells the truth about that machine only.
 
@@ -31,8 +33,10 @@ pub mod footprint;
 pub mod history;
 pub mod load;
 pub mod lost;
+pub mod network;
 pub mod processes;
 pub mod scale;
+pub mod scrape;
 pub mod spdk;
 pub mod stage;
 pub mod stall;
@@ -55,7 +59,12 @@ pub fn root() -> &'static Path {
 
 /// Keeps what was measured and says it, on standard output and in the documentation.
 pub fn keep(name: &str, figures: Figures) -> Result<()> {
-    let record = Record::of_this_run(root(), figures)?;
+    keep_on(name, figures, None)
+}
+
+/// The same with the version of a part that they depend on.
+pub fn keep_on(name: &str, figures: Figures, on: Option<String>) -> Result<()> {
+    let record = Record::of_this_run(root(), figures, on)?;
     history::append(root(), name, &record)?;
     println!("{}", tables::table(name, &record).context("every figure has a table")?);
     tables::write(root())

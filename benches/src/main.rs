@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use benches::args::{self, ScaleController, What};
-use benches::{clones, disks, footprint, keep, load, lost, root, scale, spdk, stall, starts, tables};
+use benches::{clones, disks, footprint, keep, keep_on, load, lost, network, root, scale, spdk, stall, starts, tables};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -24,6 +24,10 @@ fn run(what: What) -> Result<()> {
         What::Disks(options) => keep("disks", block_on(disks::measure(&options))?),
         What::Load(options) => keep("load", block_on(load::measure(&options))?),
         What::Scale(options) => keep("scale", block_on(scale::measure(&options))?),
+        What::Network(options) => {
+            let (figures, ovn) = block_on(network::measure(&options))?;
+            keep_on("network", figures, Some(ovn))
+        }
         What::Spdk(options) => keep("spdk", block_on(spdk::measure(&options))?),
         What::Stall(options) => keep("stall", block_on(stall::measure(&options))?),
         What::ScaleController(options) => become_controller(&options),

@@ -87,6 +87,50 @@ const TABLES: &[(&str, &[Row])] = &[
         ],
     ),
     (
+        "network",
+        &[
+            ("vnicsPerMinute", "VNics per minute, from all made at once to the last one's port in NB", ""),
+            ("fullSync", "NB is empty, all objects are there: controller started → everything written", "at most 60 s"),
+            ("fullSyncTransactions", "of that, transactions", ""),
+            ("fullSyncBytes", "of that, sent to NB", ""),
+            ("fullSyncNorthd", "everything written → every port in SB (northd)", ""),
+            (
+                "restartTransactions",
+                "controller started again with nothing to do: transactions beside its token",
+                "none",
+            ),
+            (
+                "restartWrites",
+                "the same, writes to the API server beside its Lease (the rights of agents, at each start)",
+                "",
+            ),
+            ("madeOurs", "a VNic is made: apply → in NB (ours)", "p99 at most 100 ms"),
+            ("madeNorthd", "of that VNic, NB → SB (northd)", ""),
+            ("madeChassis", "of that VNic, SB → up on its chassis", ""),
+            ("madeWhole", "of that VNic, apply → up", "p99 at most 1 s with OVN 24.03 or newer"),
+            ("madeTransactions", "of that VNic, transactions to NB", ""),
+            ("madeTransactionsSmall", "the same beside 100 VNics", "the same"),
+            ("madeBytes", "of that VNic, bytes to NB", "at most 4096"),
+            ("madeBytesSmall", "the same beside 100 VNics", "within 10 %"),
+            ("deletedOurs", "a VNic is deleted: apply → out of NB (ours)", "p99 at most 100 ms"),
+            ("deletedNorthd", "of that VNic, NB → SB (northd)", ""),
+            ("deletedTransactions", "of that VNic, transactions to NB", ""),
+            ("deletedTransactionsSmall", "the same beside 100 VNics", "the same"),
+            ("deletedBytes", "of that VNic, bytes to NB", "at most 4096"),
+            ("deletedBytesSmall", "the same beside 100 VNics", "within 10 %"),
+            ("ruleOurs", "a rule is changed: apply → in NB (ours)", "p99 at most 100 ms"),
+            ("ruleNorthd", "of that rule, NB → SB (northd)", ""),
+            ("ruleChassis", "of that rule, SB → installed on the chassis", ""),
+            ("ruleWhole", "of that rule, apply → installed", "p99 at most 1 s with OVN 24.03 or newer"),
+            ("ruleTransactions", "of that rule, transactions to NB (the rows, and the number that chassis tell)", ""),
+            ("ruleTransactionsSmall", "the same beside 100 VNics", "the same"),
+            ("ruleBytes", "of that rule, bytes to NB", "at most 4096"),
+            ("ruleBytesSmall", "the same beside 100 VNics", "within 10 %"),
+            ("memory", "controller, resident memory, with nothing to do", ""),
+            ("memoryPeak", "controller, most resident memory, full sync included", "at most 400 MiB"),
+        ],
+    ),
+    (
         "spdk",
         &[
             ("aioRandomRead32", "file, read, queue depth 32: ratio", "0.9"),
@@ -128,7 +172,8 @@ fn document(root: &Path) -> PathBuf {
 pub fn table(name: &str, record: &Record) -> Option<String> {
     let (_, rows) = TABLES.iter().find(|(known, _)| *known == name)?;
     let mut out = String::new();
-    let _ = writeln!(out, "`{}`, {}, commit {}, {}:\n", record.command, record.day(), record.commit, record.machine);
+    let on = record.on.iter().fold(record.machine.clone(), |machine, on| format!("{machine}, {on}"));
+    let _ = writeln!(out, "`{}`, {}, commit {}, {on}:\n", record.command, record.day(), record.commit);
     let _ = writeln!(out, "| what | aim | p50 | p99 | least to most | samples |");
     let _ = writeln!(out, "|---|---|---|---|---|---|");
     for (figure, what, aim) in *rows {
@@ -199,6 +244,7 @@ mod tests {
             date: "2026-01-01 10:00".into(),
             commit: "abc".into(),
             machine: "2 x CPU".into(),
+            on: None,
             command: "cargo xtask bench starts".into(),
             figures: [("ours".to_owned(), figure)].into(),
         }

@@ -6,14 +6,15 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is measured when nothing is named. Hours of load are asked for by name.
-const ALL: [&str; 8] = ["clone", "starts", "disks", "lost", "footprint", "scale", "spdk", "stall"];
+const ALL: [&str; 9] = ["clone", "starts", "disks", "lost", "footprint", "scale", "network", "spdk", "stall"];
 /// What needs an SPDK target of our own.
 const ON_SPDK: [&str; 2] = ["spdk", "stall"];
 /// What runs on a site with pods: those of a release.
 const ON_A_SITE: [&str; 5] = ["starts", "disks", "lost", "footprint", "load"];
 
-/// What has the controller in a process of its own, and by which it is told which program that is.
+/// What has the controller in a process of its own (`scale` with simulated BMCs in it), and by which it is told which program that is.
 const SCALE: &str = "scale";
+const NETWORK: &str = "network";
 const CONTROLLER: &str = "METALPLANE_BENCH_CONTROLLER";
 
 #[derive(clap::Args)]
@@ -48,8 +49,12 @@ fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
         let folder = release::run(root, &release::Options::here())?;
         return start(test::as_root_with(program, &[(release::VARIABLE, &folder)]).args(words));
     }
-    if words[0] == SCALE {
-        let controller = programs::bench(root)?;
+    let controller = match words[0].as_str() {
+        SCALE => Some(programs::bench(root)?),
+        NETWORK => Some(programs::controller(root)?),
+        _ => None,
+    };
+    if let Some(controller) = controller {
         return start(test::as_root_with(program, &[(CONTROLLER, &controller)]).args(words));
     }
     start(test::as_root(program).args(words))

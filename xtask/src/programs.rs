@@ -47,6 +47,13 @@ pub(crate) fn bench(root: &Path) -> Result<PathBuf> {
     built(cargo, &["bench"])?.remove("bench").context("the program was built")
 }
 
+/// The controller alone, as what ships is built: it is another program's child while it is measured.
+pub(crate) fn controller(root: &Path) -> Result<PathBuf> {
+    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here())?;
+    cargo.args(["--package", "controller"]);
+    built(cargo, &["controller"])?.remove("controller").context("the program was built")
+}
+
 fn optimised(root: &Path, release: &Release, architecture: Architecture) -> Result<Command> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).env("METALPLANE_VERSION", release.version());

@@ -6,7 +6,8 @@ use super::Size;
 use super::agents::Agents;
 use crate::args::ScaleController;
 use crate::processes::Process;
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::scrape;
+use anyhow::{Context, Result, anyhow};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
 use controller::bmc::{BmcFactory, RedfishEndpoint};
@@ -25,7 +26,7 @@ use std::time::Duration;
 use tests::sim::host::{Host, HostBmc, Shared};
 use tests::sim::random::Random;
 use tests::site::{INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
@@ -92,12 +93,7 @@ impl Controller {
 
     /// Its metrics, as lines.
     pub async fn metrics(&self) -> Result<String> {
-        let mut stream = tokio::net::TcpStream::connect(self.http).await.context("connect to the controller")?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        ensure!(text.starts_with("HTTP/1.1 200"), "the controller's metrics: {}", text.lines().next().unwrap_or(""));
-        Ok(text)
+        scrape::metrics(self.http).await
     }
 }
 

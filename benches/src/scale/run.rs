@@ -5,6 +5,7 @@ use super::inventory::Inventory;
 use super::process::Controller;
 use crate::Figures;
 use crate::figure::{Figure, Unit};
+use crate::scrape::{Counts, RECONCILES, REQUESTS};
 use crate::stage::Story;
 use ::tests::shares::milliseconds;
 use anyhow::{Context, Result, bail};
@@ -21,11 +22,6 @@ use std::time::{Duration, Instant};
 /// Without a machine more in so long something is wrong.
 const STUCK: Duration = Duration::from_secs(180);
 const CALM: Duration = Duration::from_secs(60);
-/// Of the controller to the API server, by method and resource; and of its work, by kind.
-const REQUESTS: &str = "rest_client_requests_total";
-const RECONCILES: &str = "controller_runtime_reconcile_total";
-/// How many rows of a counter are shown.
-const ROWS: usize = 20;
 
 pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controller: &Controller) -> Result<Figures> {
     let dpus = Instant::now();
@@ -51,8 +47,8 @@ pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controll
     let reconciles = Counts::of(RECONCILES, &metrics).since(&reconciled);
     let n = inventory.size.machines as f64;
     story.say(&format!("{n} machines in {took:.0} s; renewals of Leases that failed: {}", agents.missed() - missed));
-    requests.show(story, "requests", n);
-    reconciles.show(story, "reconciles", n);
+    requests.show(story, "requests per machine", n);
+    reconciles.show(story, "reconciles per machine", n);
 
     story.say("a minute of nothing");
     let (before, cpu_calm, calm) =
@@ -60,7 +56,7 @@ pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controll
     tokio::time::sleep(CALM).await;
     let idle_percent = (process.cpu_seconds()? - cpu_calm) / calm.elapsed().as_secs_f64() * 100.0;
     let idle_requests = Counts::of(REQUESTS, &controller.metrics().await?).since(&before);
-    idle_requests.show(story, "requests", n);
+    idle_requests.show(story, "requests per machine", n);
     Ok([
         ("machinesPerMinute", Figure::one(Unit::Count, n / took * 60.0)),
         ("createdToReady", Figure::of(Unit::Milliseconds, &times).context("machines became ready")?),
@@ -157,55 +153,9 @@ where
     Ok(seen.into_values().filter_map(|(_, took)| took).collect())
 }
 
-/// A counter of the controller's metrics, by its labels.
-struct Counts(BTreeMap<String, f64>);
-
-impl Counts {
-    fn of(counter: &str, metrics: &str) -> Self {
-        let lines = metrics.lines().filter_map(|line| line.strip_prefix(counter)?.strip_prefix('{'));
-        let mut all = BTreeMap::new();
-        for (labels, count) in lines.filter_map(|line| line.rsplit_once("} ")) {
-            *all.entry(labels.replace('"', "")).or_default() += count.parse::<f64>().unwrap_or_default();
-        }
-        Self(all)
-    }
-
-    fn since(self, before: &Self) -> Self {
-        let less = |(labels, count): (String, f64)| {
-            let count = count - before.0.get(&labels).copied().unwrap_or_default();
-            (labels, count)
-        };
-        Self(self.0.into_iter().map(less).filter(|(_, count)| *count > 0.0).collect())
-    }
-
-    fn total(&self) -> f64 {
-        self.0.values().sum()
-    }
-
-    fn show(&self, story: &Story, what: &str, machines: f64) {
-        let mut rows: Vec<_> = self.0.iter().collect();
-        rows.sort_by(|a, b| b.1.total_cmp(a.1));
-        story.say(&format!("{:.1} {what} per machine", self.total() / machines));
-        for (labels, count) in rows.into_iter().take(ROWS) {
-            story.say(&format!("    {:6.2} {labels}", count / machines));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_counter_is_read_since_a_moment() {
-        let before =
-            Counts::of(REQUESTS, "rest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 3\n");
-        let text = "# TYPE x counter\nrest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 5\n\
-                    rest_client_requests_total{method=\"PUT\",resource=\"holds\",code=\"409\"} 1\nother 9\n";
-        let since = Counts::of(REQUESTS, text).since(&before);
-        assert_eq!((since.total(), since.0.len()), (3.0, 2));
-        assert_eq!(since.0["method=GET,resource=pods,code=200"], 2.0);
-    }
 
     #[test]
     fn silent_dpus_are_counted() {

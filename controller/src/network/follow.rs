@@ -58,6 +58,7 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
                 && !unreachable
             {
                 tracing::warn!("OVN's north-bound database: {error}");
+                fails(&c);
             }
             if unreachable && link.is_ok() {
                 c.network.numbers.void();
@@ -74,6 +75,7 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
         if !c.network.leads() {
             if let Err(error) = take_token(&c, north_bound.as_ref(), &leadership).await {
                 tracing::warn!("{error}");
+                fails(&c);
                 continue;
             }
             wake_all(&c);
@@ -91,6 +93,13 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
                 Err(error) => tracing::warn!("{error}"),
             }
         }
+    }
+}
+
+/// Whoever waits for a leader that has only just begun waits for less.
+fn fails(c: &Controller) {
+    if c.network.fails() {
+        wake_all(c);
     }
 }
 

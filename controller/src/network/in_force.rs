@@ -6,6 +6,7 @@
 //! again. So it is with a number that the status names: it was asked for before these rows.
 
 use super::logical::Logical;
+use super::numbers::Commit;
 use crate::cache::{Cache, Object, key};
 use crate::error::Error;
 use crate::work::Work;
@@ -108,7 +109,7 @@ pub(super) async fn enforce<K: Enforced>(
                 c.world.look(K::WORK, key(meta));
                 return Ok(Next::Wait);
             }
-            let changing = || c.network.numbers.committed(uid(meta), (K::WORK, key(meta)), began);
+            let changing = |commit| c.network.commits(uid(meta), (K::WORK, key(meta)), began, commit);
             c.network.write(uid(meta), rows, changing).await
         }
         Err(_) => Ok(()),
@@ -142,8 +143,8 @@ pub(super) async fn enforce<K: Enforced>(
                     c.network.numbers.settled(uid(meta));
                     Ok(Next::Wait)
                 }
-                Then::Ask => {
-                    c.network.ask(uid(meta), (K::WORK, key(meta)), began);
+                Then::Ask(by) => {
+                    c.network.ask(uid(meta), (K::WORK, key(meta)), began, by);
                     Ok(Next::Wait)
                 }
                 Then::After(wait) => Ok(Next::After(wait)),
@@ -165,7 +166,8 @@ async fn say_first<K: Enforced>(c: &Controller, cache: &Cache<K>, object: &K) ->
 enum Then {
     /// On so many chassis.
     Settled(usize),
-    Ask,
+    /// By what was known.
+    Ask(Known),
     After(Duration),
 }
 
@@ -187,13 +189,14 @@ fn judged<K: Enforced>(
         None => network.members(uid(meta))?.chassis,
     };
     let since = known.map_or_else(|| said_since(object.conditions(), began), |(_, since)| since);
+    let by = known.map_or(Known::Nothing, |(known, _)| known);
     let what = object.what();
     let verdict = barrier::judge(&Observed {
         what: &what,
         generation: meta.generation,
         programmed: object.programmed(),
         conditions: object.conditions(),
-        known: known.map_or(Known::Nothing, |(known, _)| known),
+        known: by,
         number: network.number()?,
         concerned: &chassis,
         installed: installed.as_ref().map_err(Clone::clone),
@@ -205,7 +208,7 @@ fn judged<K: Enforced>(
     let (number, then) = match &verdict {
         Verdict::Ask(reason) => {
             set(&mut said, IN_FORCE, Err(reason), meta);
-            (None, Then::Ask)
+            (None, Then::Ask(by))
         }
         Verdict::Lags { number, reason } => {
             set(&mut said, IN_FORCE, Err(reason), meta);
@@ -295,11 +298,18 @@ impl Status {
 }
 
 impl Logical {
-    /// A number is asked for, for an object whose rows were committed by somebody before.
-    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant) {
-        if self.numbers.known(uid).is_none_or(|(known, _)| known != Known::Committed) {
-            self.numbers.committed(uid, object, since);
+    /// Rows of the object are being committed, or were.
+    pub(super) fn commits(&self, uid: &str, object: (Work, Key), since: Instant, commit: Commit) {
+        self.numbers.committed(uid, object, since, commit);
+        if commit == Commit::Answered {
+            // What the status says of it comes behind: meanwhile the chassis can be asked.
+            self.tell();
         }
+    }
+
+    /// A number is asked for, for an object whose rows were committed by somebody before.
+    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant, by: Known) {
+        self.numbers.ask(uid, object, since, by);
         self.tell();
     }
 }

@@ -1,7 +1,7 @@
 //! OVN's north-bound database, as this controller writes it: what an object is there (`planner::network::rows`), and nothing
 //! before it has taken the token of its Lease.
 
-use super::numbers::Numbers;
+use super::numbers::{Commit, Numbers};
 use crate::error::Error;
 use planner::network::rows::{Row, diff};
 use ports::north_bound::{Members, NorthBoundError};
@@ -25,8 +25,11 @@ pub struct Ovn {
     pub south_bound: Option<OpenSouthBound>,
 }
 
-/// By then whoever waits for the database says so.
+/// By then whoever waits for a database that fails says so.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same while nothing is known of it yet: to read that of a large site takes seconds, and what is said meanwhile would be said, and
+/// taken back, of every object. One that does not answer is told of long before (`ovsdb::client::Limits`).
+const FIRST: Duration = Duration::from_secs(30);
 /// A change that others were faster than is planned again so many times before others get their turn.
 const ATTEMPTS: usize = 4;
 
@@ -36,6 +39,7 @@ pub struct Logical {
     leads: AtomicBool,
     deposed: Notify,
     began: OnceLock<Instant>,
+    failed: AtomicBool,
     /// There may be rows of what no longer exists.
     unswept: AtomicBool,
     /// UIDs of VNics whose port was found, or made, as it should be.
@@ -61,6 +65,7 @@ impl Logical {
             leads: AtomicBool::new(false),
             deposed: Notify::new(),
             began: OnceLock::new(),
+            failed: AtomicBool::new(false),
             unswept: AtomicBool::new(false),
             programmed: Mutex::default(),
             told: Notify::new(),
@@ -83,8 +88,14 @@ impl Logical {
     /// are looked at once the token is taken.
     pub(super) fn starting(&self) -> Option<Duration> {
         let began = *self.began.get_or_init(Instant::now);
-        let left = PATIENCE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+        let patience = if self.failed.load(Ordering::Acquire) { PATIENCE } else { FIRST };
+        let left = patience.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
         left.filter(|_| self.open.is_some() && !self.leads())
+    }
+
+    /// The database cannot be reached, or does not take the token. Whether there may be somebody who waits without knowing.
+    pub(super) fn fails(&self) -> bool {
+        !self.failed.swap(true, Ordering::AcqRel) && !self.leads()
     }
 
     /// The token is taken.
@@ -147,7 +158,7 @@ impl Logical {
     /// The object with this UID has these rows afterwards, and no others. One transaction, or none where it is so already.
     pub async fn settle(&self, uid: &str, wanted: impl FnOnce(&str) -> Vec<Row>) -> Result<(), Error> {
         let wanted = wanted(&self.opened()?.site);
-        self.write(uid, &wanted, || ()).await
+        self.write(uid, &wanted, |_| ()).await
     }
 
     /// The object has these rows if it had none.
@@ -168,7 +179,7 @@ impl Logical {
     }
 
     /// As [`Logical::settle`]. `changing` is called before and after whatever may change a row, whether it succeeds or not.
-    pub(super) async fn write(&self, uid: &str, wanted: &[Row], changing: impl Fn()) -> Result<(), Error> {
+    pub(super) async fn write(&self, uid: &str, wanted: &[Row], changing: impl Fn(Commit)) -> Result<(), Error> {
         let opened = self.opened()?;
         let mut attempt = 0;
         loop {
@@ -177,9 +188,9 @@ impl Logical {
             if change.is_empty() {
                 return Ok(());
             }
-            changing();
+            changing(Commit::UnderWay);
             let applied = opened.north_bound.apply(&change).await;
-            changing();
+            changing(Commit::Answered);
             match applied {
                 Ok(()) => return Ok(()),
                 Err(NorthBoundError::Contended(cause)) if attempt < ATTEMPTS => {
@@ -216,5 +227,29 @@ impl Logical {
     /// The object with this UID has no row afterwards. Where there is no OVN, none has.
     pub async fn clear(&self, uid: &str) -> Result<(), Error> {
         if self.open.is_some() { self.settle(uid, |_| Vec::new()).await } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_that_is_being_read_is_waited_for_and_one_that_fails_is_not() {
+        let ovn = || Ovn { north_bound: Arc::new(|_| panic!("nobody follows it")), south_bound: None };
+        let network = Logical::new(Some(ovn()));
+        assert_eq!(network.starting(), Some(FIRST));
+        tokio::time::advance(PATIENCE * 3).await;
+        assert_eq!(network.starting(), Some(FIRST - PATIENCE * 3), "it takes long to be read");
+        assert!(network.fails(), "whoever waits is looked at");
+        assert_eq!(network.starting(), None, "and says so");
+        assert!(!network.fails(), "once");
+
+        let network = Logical::new(Some(ovn()));
+        assert_eq!(network.starting(), Some(FIRST));
+        network.lead();
+        assert_eq!(network.starting(), None);
+        assert!(!network.fails(), "what is away later is said at once");
+        assert_eq!(Logical::new(None).starting(), None, "there is nothing to wait for");
     }
 }

@@ -12,6 +12,14 @@ use tokio::time::Instant;
 /// An object is counted at most this often while nothing else of it changes.
 const COUNTS: Duration = Duration::from_secs(1);
 
+/// How far a transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Commit {
+    UnderWay,
+    /// Whatever the answer was: what failed may have happened.
+    Answered,
+}
+
 #[derive(Default)]
 pub(super) struct Numbers {
     state: Mutex<State>,
@@ -33,6 +41,14 @@ struct Waiting {
     chassis: BTreeSet<String>,
     /// Of the last commit: a number that was asked for before it proves nothing.
     commit: u64,
+    /// Its answer is still to come. A number that is asked for meanwhile would prove nothing either, and cost northd a round.
+    under_way: bool,
+}
+
+impl Waiting {
+    fn needs_number(&self) -> bool {
+        self.known == Known::Committed && !self.under_way
+    }
 }
 
 impl Numbers {
@@ -41,11 +57,23 @@ impl Numbers {
     }
 
     /// Rows of the object are being committed, or were, and no number that was asked for before covers them.
-    pub(super) fn committed(&self, uid: &str, object: (Work, Key), since: Instant) {
+    pub(super) fn committed(&self, uid: &str, object: (Work, Key), since: Instant, commit: Commit) {
         let mut state = self.state();
         state.next += 1;
-        let waiting = Waiting { object, known: Known::Committed, since, chassis: BTreeSet::new(), commit: state.next };
+        let (known, under_way) = (Known::Committed, commit == Commit::UnderWay);
+        let waiting = Waiting { object, known, since, chassis: BTreeSet::new(), commit: state.next, under_way };
         state.waiting.insert(uid.to_owned(), waiting);
+    }
+
+    /// A number is needed for rows that were committed before, by what was known when that was decided: one that was asked for since is
+    /// for them, and whose object they are is looked at again. Who asks has no commit under way: one that ended without an answer was
+    /// this object's.
+    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant, by: Known) {
+        let asked = |waiting: &Waiting| waiting.needs_number() || waiting.known != by;
+        let is_asked = self.state().waiting.get(uid).is_some_and(asked);
+        if !is_asked {
+            self.committed(uid, object, since, Commit::Answered);
+        }
     }
 
     /// What is known, and since when.
@@ -65,7 +93,7 @@ impl Numbers {
     }
 
     pub(super) fn wait_for_number(&self) -> bool {
-        self.state().waiting.values().any(|waiting| waiting.known == Known::Committed)
+        self.state().waiting.values().any(Waiting::needs_number)
     }
 
     pub(super) fn wait_for_chassis(&self) -> bool {
@@ -75,7 +103,7 @@ impl Numbers {
     /// The objects that a number which is asked for from now on covers, each with its commit.
     pub(super) fn before_number(&self) -> BTreeMap<String, u64> {
         let state = self.state();
-        let committed = state.waiting.iter().filter(|(_, waiting)| waiting.known == Known::Committed);
+        let committed = state.waiting.iter().filter(|(_, waiting)| waiting.needs_number());
         committed.map(|(uid, waiting)| (uid.clone(), waiting.commit)).collect()
     }
 
@@ -113,6 +141,7 @@ impl Numbers {
             since,
             chassis: BTreeSet::new(),
             commit,
+            under_way: false,
         });
         if waiting.known == Known::Number(number) {
             waiting.chassis = chassis;
@@ -141,5 +170,53 @@ impl Numbers {
             state.counted.insert(uid.to_owned(), Instant::now());
         }
         left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> (Work, Key) {
+        (Work::SecurityGroup, ("team".to_owned(), "web".to_owned()))
+    }
+
+    #[test]
+    fn no_number_is_asked_for_while_a_commit_is_under_way() {
+        let numbers = Numbers::default();
+        numbers.committed("g", object(), Instant::now(), Commit::UnderWay);
+        // What its rows are by now may have been told already: the answer comes behind.
+        assert!(!numbers.wait_for_number() && numbers.before_number().is_empty());
+        assert_eq!(numbers.known("g").map(|(known, _)| known), Some(Known::Committed));
+
+        numbers.committed("g", object(), Instant::now(), Commit::Answered);
+        assert!(numbers.wait_for_number());
+        let covered = numbers.before_number();
+        assert_eq!(numbers.numbered(&covered, 7), [object()]);
+        assert!(!numbers.wait_for_number(), "one number is for one commit");
+    }
+
+    #[test]
+    fn a_commit_without_an_answer_keeps_nobody_waiting() {
+        let numbers = Numbers::default();
+        numbers.committed("g", object(), Instant::now(), Commit::UnderWay);
+        numbers.ask("g", object(), Instant::now(), Known::Committed);
+        assert_eq!(numbers.before_number().len(), 1);
+        let first = numbers.before_number();
+        numbers.ask("g", object(), Instant::now(), Known::Committed);
+        assert_eq!(numbers.before_number(), first, "that it is asked for once more is no other commit");
+    }
+
+    #[test]
+    fn a_number_that_came_while_the_status_was_written_is_the_one() {
+        let numbers = Numbers::default();
+        numbers.committed("g", object(), Instant::now(), Commit::Answered);
+        let (by, _) = numbers.known("g").expect("it waits");
+        assert_eq!(numbers.numbered(&numbers.before_number(), 7), [object()], "it is looked at again");
+        numbers.ask("g", object(), Instant::now(), by);
+        assert!(!numbers.wait_for_number());
+        // One of a database that is gone is asked for anew.
+        numbers.ask("g", object(), Instant::now(), Known::Number(7));
+        assert!(numbers.wait_for_number());
     }
 }

@@ -58,9 +58,9 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
         // What the agent will say of this grant is of later rows than those.
         c.network.numbers.forget(own);
     }
-    let changing = || {
+    let changing = |commit| {
         if under_grant {
-            c.network.numbers.committed(own, (Work::VNic, key.clone()), began);
+            c.network.commits(own, (Work::VNic, key.clone()), began, commit);
         }
     };
     match c.network.write(own, &rows, changing).await {
@@ -110,7 +110,7 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
     });
     let object = || (Work::VNic, key(&vnic.metadata));
     match verdict {
-        Some(Verdict::Ask(_)) => network.ask(own, object(), began),
+        Some(Verdict::Ask(_)) => network.ask(own, object(), began, known),
         Some(Verdict::Lags { number, .. }) => {
             let concerned = chassis.map(str::to_owned).into_iter().collect();
             network.numbers.lags(own, object(), number, concerned, since);

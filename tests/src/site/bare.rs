@@ -1,4 +1,4 @@
-//! A cluster without nodes: the API server, the charts and their policies. What would run on nodes is up to the caller.
+//! A cluster without Metalplane's own workloads: the API server, the charts and their policies. What would run is up to the caller.
 
 use super::{Agents, Site, install};
 use anyhow::Result;
@@ -7,8 +7,14 @@ use sandbox::handle::Options;
 
 impl Site {
     pub async fn without_nodes(name: &str, say: &dyn Fn(&str)) -> Result<Self> {
-        say("starting the control plane");
-        let options = Options { nodes: Vec::new(), servers: Vec::new(), ..Options::default() };
+        Self::without_workloads(name, &[], say).await
+    }
+
+    /// The nodes are chassis of OVN, as ever.
+    pub async fn without_workloads(name: &str, nodes: &[&str], say: &dyn Fn(&str)) -> Result<Self> {
+        say("starting the cluster");
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let options = Options { nodes, servers: Vec::new(), ..Options::default() };
         let sandbox = Sandbox::start(name, options).await?;
         let site = Self { sandbox, helm: install::helm().await?, agents: Agents::Process, spdk: None, ceph: None };
         say("installing the snapshot API and Metalplane's charts with helm");

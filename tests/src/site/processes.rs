@@ -10,14 +10,9 @@ use std::path::{Path, PathBuf};
 
 impl Site {
     pub(super) async fn start_processes(&self) -> Result<()> {
-        let controller = self.identity("metalplane-controller", None).await?;
         let ovn = &self.sandbox.ready().ovn;
-        let mut argv = start_of("controller")?;
-        argv.extend([
-            format!("--kubeconfig={}", controller.display()),
-            format!("--namespace={SYSTEM_NAMESPACE}"),
-            format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
-            format!("--holder-image={}", sandbox::cluster::images::PAUSE),
+        let mut process = self.controller(start_of("controller")?).await?;
+        process.argv.extend([
             format!("--ovn-nb={}", ovn.north_bound),
             format!("--ovn-sb={}", ovn.south_bound),
             format!("--ovn-certificate={}", ovn.certificate.display()),
@@ -26,7 +21,6 @@ impl Site {
             "--ovn-server-name=HOST".to_owned(),
             format!("--file-pool=default={}", self.sandbox.ready().pool.display()),
         ]);
-        let process = ProcessSpec::new("control-plane/controller", argv).enter("cp");
         let process = self.ceph.iter().try_fold(process, |process, ceph| ceph.programs(process))?;
         self.sandbox.spawn(&process).await?;
         for node in self.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
@@ -47,6 +41,19 @@ impl Site {
             self.sandbox.spawn(&process).await?;
         }
         Ok(())
+    }
+
+    /// The controller as a process of the control plane's network, with its own account; `program`: the words that start it. It is told of
+    /// no OVN and of no storage yet.
+    pub async fn controller(&self, program: Vec<String>) -> Result<ProcessSpec> {
+        let kubeconfig = self.identity("metalplane-controller", None).await?;
+        let arguments = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--namespace={SYSTEM_NAMESPACE}"),
+            format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
+            format!("--holder-image={}", sandbox::cluster::images::PAUSE),
+        ];
+        Ok(ProcessSpec::new("control-plane/controller", program.into_iter().chain(arguments)).enter("cp"))
     }
 
     /// A kubeconfig with a token of that ServiceAccount; bound to a node, it carries the node's name as a pod's does.
