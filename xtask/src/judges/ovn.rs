@@ -1,20 +1,25 @@
 //! Whether a packet passes: a model of the manifests, the packet, and ovn-trace, on a site of three chassis whose groups are drawn at
-//! random. `JUDGE_SEED` repeats a run.
+//! random. `JUDGE_SEED` repeats a run. Beside it, what a change costs does not grow with the site: `bench network` on a small one.
 
-use super::{Bench, Judge, Verdict, Word, on_site};
+use super::{Bench, Judge, Verdict, Word, cases, on_site};
+use crate::test;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs;
 
 pub(super) const JUDGE: Judge = Judge { name: "ovn", run };
 
+const FILTER: &str = "ovn::";
 /// Of the issue's endpoints what the site's images cannot ask from, and what nobody has here.
 const NOT_RUN: &str = "not run: machines and a virtual machine in a pod as endpoints (their images send no such packets); \
     another OVN (OVN_DIR)";
 
 fn run(bench: &Bench) -> Result<Verdict> {
     let seed = std::env::var("JUDGE_SEED").ok().map(|seed| ("JUDGE_SEED", seed));
-    let verdict = on_site::run(bench, "ovn::", seed.as_slice())?;
+    let mut all = on_site::cases(bench, FILTER, seed.as_slice())?;
+    all.extend(test::some_of_binary_with(bench.root, ("benches", "network"), None, &[])?);
+    let report = format!("{}LONG_TESTS=1 cargo xtask test --no-checks --package benches\n", on_site::reported(FILTER));
+    let verdict = cases::verdict(bench, report, &all)?;
     let Ok(text) = fs::read(bench.folder.join("answers.json")) else { return Ok(verdict) };
     let answers: Value = serde_json::from_slice(&text).context("read the answers")?;
     let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
