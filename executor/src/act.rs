@@ -89,12 +89,8 @@ async fn act(c: &impl Shell, owner: Owner<'_>, action: &Action) -> Result<(), Er
         Action::CreateTemplate(template) => install::create_template(c, template).await,
         Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
         Action::RecordInstall { name, uid, resource_version, record, request, seed } => {
-            if let Some(seed) = seed {
-                install::write_seed(c, own, seed).await?;
-            }
-            let workflow = names::install(own, record.number);
             let seen = hosts::version(c, name, uid, resource_version);
-            install::record(c, &seen, &workflow, record, request.as_deref()).await
+            install::record(c, &seen, own, record, (request.as_deref(), seed.as_ref())).await
         }
         Action::RecordDisks { name, uid, resource_version, disks } => {
             install::record_disks(c, &hosts::version(c, name, uid, resource_version), disks).await

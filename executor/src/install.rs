@@ -3,7 +3,7 @@
 use crate::verbs::what;
 use crate::{Error, Shell, disks, get, list, put, seen, writes};
 use api::tinkerbell::{Hardware, Template, Workflow};
-use api::{BareMetalMachine, Dpu, labels};
+use api::{BareMetalMachine, Dpu, labels, names};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use planner::erase;
@@ -42,17 +42,20 @@ pub async fn delete_workflow(c: &impl Shell, target: &Target) -> Result<(), Erro
 }
 
 /// Beside the claim: the version that is the precondition is the one in which the plan saw the claim. A beginning rests besides on
-/// its Workflow, read from quorum: what is on record has been there.
+/// its Workflow, read from quorum: what is on record has been there. What its system reads is there before.
 pub async fn record(
     c: &impl Shell,
     hardware: &ObjectMeta,
-    workflow: &str,
+    machine_uid: &str,
     record: &Record,
-    request: Option<&str>,
+    (request, seed): (Option<&str>, Option<&Seed>),
 ) -> Result<(), Error> {
+    if let Some(seed) = seed {
+        write_seed(c, machine_uid, seed).await?;
+    }
     let mut annotations = json!({labels::INSTALL: record.to_string()});
     if record.phase == Phase::Begun {
-        confirm_workflow(c, workflow, &record.workflow).await?;
+        confirm_workflow(c, &names::install(machine_uid, record.number), &record.workflow).await?;
         annotations[labels::INSTALL_REQUEST] = json!(request);
     } else if let Some(request) = request {
         annotations[labels::INSTALL_REQUEST] = json!(request);
@@ -61,7 +64,7 @@ pub async fn record(
 }
 
 /// The Secret goes with the installation's Workflow; its name says of which machine it is.
-pub async fn write_seed(c: &impl Shell, machine_uid: &str, seed: &Seed) -> Result<(), Error> {
+async fn write_seed(c: &impl Shell, machine_uid: &str, seed: &Seed) -> Result<(), Error> {
     let labels = [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE), (labels::MACHINE_UID, machine_uid)];
     let meta = ObjectMeta {
         namespace: Some(c.seeds().to_owned()),
