@@ -415,7 +415,7 @@ pub struct CloudInit {
     /// How cloud-init in the guest gets what stands here. Disk: from a small disk (NoCloud) that the DPU presents. Metadata: from
     /// http://169.254.169.254 or http://[fe80::a9fe:a9fe] (as EC2's, and NoCloud below /nocloud/), which the machine's DPU answers;
     /// then the host sees no such disk. On a server without a DPU: Disk, from a partition that the Template's action `seed` makes;
-    /// Metadata, from network boot at its own address. Immutable.
+    /// Metadata, from network boot at its own address, in the clear. Immutable.
     #[serde(default)]
     pub source: CloudInitSource,
     /// cloud-config or a script. Readable by all who can read the machine: secrets belong in userDataSecretRef.

@@ -298,7 +298,7 @@ async fn installed(site: &ApiServer, curl: &impl AsyncFn(&[&str], &str) -> (Stri
     for (name, of) in [(api::names::install("uid", 2), "uid"), (api::names::install("uid", 3), "another")] {
         site.apply(&[json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": name, "namespace": SEEDS, "labels": {"metalplane.io/machine-uid": of}},
-            "stringData": {"user-data": format!("#cloud-config of {of}\n"), "meta-data": "instance-id: uid\n"}})])
+            "stringData": {"source": "Metadata", "user-data": format!("#cloud-config of {of}\n"), "meta-data": "instance-id: uid\n"}})])
             .await;
     }
     let set = client(&["ip", "addr", "add", "10.88.0.51/24", "dev", "eth0"]).await;

@@ -4,10 +4,10 @@
 //! | the Hardware | what it is told |
 //! |---|---|
 //! | nobody's | what is written there: `spec.metadata`, `spec.userData`, `spec.vendorData` |
-//! | claimed by a machine whose Workflow installs it | what the Secret of its installation says ([`secret`]), and nothing of the Hardware's: user data may be an earlier user's |
+//! | claimed by a machine whose Workflow installs it | what the Secret of its installation says ([`secret`]), by its address where that says so, else its UID and name; nothing of the Hardware's: user data may be an earlier user's |
 //! | claimed otherwise, or being deleted | nothing: [`Verdict::Nothing`](crate::netboot::Verdict) |
 
-use super::{Instance, Interface, META_DATA, PUBLIC_KEYS, USER_DATA, VENDOR_DATA};
+use super::{BY_ADDRESS, Instance, Interface, META_DATA, PUBLIC_KEYS, SOURCE, USER_DATA, VENDOR_DATA};
 use crate::install::Record;
 use crate::meta::{annotation, name, uid};
 use crate::netboot::{Subject, Verdict, Why, verdict};
@@ -43,13 +43,14 @@ pub fn instance(subject: &Subject<'_>, files: Option<&Files>) -> Result<Instance
 
 /// What is written for cloud-init on a server's own disk, by NoCloud's names.
 pub fn seed(subject: &Subject<'_>, files: Option<&Files>) -> Result<Files, Why> {
-    let is_claimed = annotation(&subject.hardware.metadata, CLAIMED_BY).is_some();
-    if is_claimed && files.is_none() {
-        return Err(Why::NoSeed { hardware: name(&subject.hardware.metadata).to_owned() });
-    }
-    let mut data = instance(subject, files)?.data;
+    let described = instance(subject, None)?;
+    let missing = || Why::NoSeed { hardware: name(&subject.hardware.metadata).to_owned() };
+    let mut data = match annotation(&subject.hardware.metadata, CLAIMED_BY) {
+        Some(_) => files.ok_or_else(missing)?.clone(),
+        None => described.data,
+    };
     // The keys are in the meta-data, too.
-    data.remove(PUBLIC_KEYS);
+    [PUBLIC_KEYS, SOURCE].map(|key| data.remove(key));
     Ok(data)
 }
 
@@ -65,6 +66,8 @@ pub fn layout(subject: &Subject<'_>) -> Result<String, Why> {
 fn claimed(hardware: &Hardware, machine: &str, told: Option<&Files>) -> Instance {
     let named = annotation(&hardware.metadata, CLAIMED_BY_NAME).unwrap_or_default();
     let hostname = named.rsplit('/').next().unwrap_or_default().to_owned();
+    // What is written to the disk is told to nobody else.
+    let told = told.filter(|files| files.get(SOURCE).is_some_and(|source| source == BY_ADDRESS.as_bytes()));
     let data = told.cloned().unwrap_or_else(|| files(machine, &hostname, [None, None, None]));
     Instance { id: machine.to_owned(), hostname, interfaces: interfaces(hardware), data, further: BTreeMap::new() }
 }
@@ -273,12 +276,20 @@ mod tests {
         let (name, machine) = of(&claimed(Some("2/Begun/w"))).expect("one");
         assert_eq!((name, machine.as_str()), (names::install("machine-uid", 2), "machine-uid"));
         assert_eq!(of(&directory(|_| {})), None, "nobody's");
-        let given = Files::from([(USER_DATA.to_owned(), b"#cloud-config\nown: 1\n".to_vec())]);
+        let own = b"#cloud-config\nown: 1\n".as_slice();
         let directory = claimed(Some("2/Done/w"));
         let subject = directory.by_mac(MAC).expect("one");
-        let told = instance(&subject, Some(&given)).expect("told");
-        assert_eq!(answer(&told, MAC, "/latest/user-data").as_deref(), Some(b"#cloud-config\nown: 1\n".as_slice()));
-        assert_eq!(answer(&told, MAC, "/nocloud/vendor-data").as_deref(), Some(b"".as_slice()));
+        // By its address where the machine says so; onto its disk in any case.
+        for (source, by_address) in [("Metadata", own), ("Disk", b"")] {
+            let given = [(USER_DATA, own), (SOURCE, source.as_bytes()), (PUBLIC_KEYS, b"a key")];
+            let given = Files::from(given.map(|(key, content)| (key.to_owned(), content.to_vec())));
+            let told = instance(&subject, Some(&given)).expect("told");
+            assert_eq!(answer(&told, MAC, "/latest/user-data").as_deref(), Some(by_address), "{source}");
+            assert_eq!(answer(&told, MAC, "/nocloud/vendor-data").as_deref(), Some(b"".as_slice()));
+            let written = seed(&subject, Some(&given)).expect("written");
+            assert_eq!(written, Files::from([(USER_DATA.to_owned(), own.to_vec())]), "{source}");
+        }
+        assert!(matches!(seed(&subject, None), Err(Why::NoSeed { .. })));
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub const NETWORK_CONFIG: &str = "network-config";
 const VENDOR_DATA: &str = "vendor-data";
 /// A key of the Secret alone: OpenSSH keys, one a line.
 pub const PUBLIC_KEYS: &str = "public-keys";
+/// A key of the Secret alone, of a machine on a server without a DPU: its `cloudInit.source`.
+pub const SOURCE: &str = "source";
+/// Of [`SOURCE`]: who asks from the server's address is told, in the clear.
+pub const BY_ADDRESS: &str = "Metadata";
 
 /// EC2's versions that are answered, all with the same: cloud-init asks for 2021-03-23 and 2018-09-24 first, older programs for 2009-04-04.
 const VERSIONS: [&str; 6] = ["1.0", "2009-04-04", "2016-09-02", "2018-09-24", "2021-03-23", "latest"];

@@ -12,7 +12,7 @@ use crate::machine::observed::Observed;
 use crate::machine::plan::{Action, Seed};
 use crate::machine::situation::Host;
 use crate::meta::target;
-use crate::metadata::{META_DATA, NETWORK_CONFIG, PUBLIC_KEYS, USER_DATA};
+use crate::metadata::{BY_ADDRESS, META_DATA, NETWORK_CONFIG, PUBLIC_KEYS, SOURCE, USER_DATA};
 use crate::network::{cidr, desired};
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::vnic::mac;
@@ -121,6 +121,8 @@ pub(in crate::machine) fn of_server(o: &Observed, mac: &str) -> Result<BTreeMap<
         let mac = quoted(mac);
         format!("version: 2\nethernets:\n  boot:\n    match:\n      macaddress: {mac}\n    dhcp4: true\n")
     });
+    let source = if is_by_disk(&o.machine) { "Disk" } else { BY_ADDRESS };
+    data.insert(SOURCE.to_owned(), source.to_owned());
     Ok(with_keys(o, data))
 }
 
