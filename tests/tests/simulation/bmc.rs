@@ -89,9 +89,10 @@ fn a_host_that_comes_on_late_is_not_left_on_by_a_deletion() {
     });
 }
 
+/// On the only host: of several the machine's UID would choose one.
 fn seen(scenario: impl AsyncFnOnce(&Simulation) -> Result<(), String>) {
     simulate(async {
-        let s = Simulation::start(2, seed(), Plan::None);
+        let s = Simulation::start(1, seed(), Plan::None);
         scenario(&s).await?;
         match s.scene.violations().as_slice() {
             [] => Ok(()),
