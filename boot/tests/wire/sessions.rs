@@ -5,10 +5,10 @@ use super::{Agent, INVENTORY, MAC, boot_is_ready};
 use crate::site::{ApiServer, US, client, path, until};
 use api::HardwareReport;
 use api::report::{AgentRefusedReason, HardwareReportStatus};
-use api::tinkerbell::Workflow;
+use api::tinkerbell::{Template, Workflow};
 use installer::session::{Session, channel};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use serde_json::json;
@@ -116,7 +116,10 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     second.agent.say(&worker_id, &action, StateType::Success).await.expect("acknowledged");
     let state = workflows.get("s").await.expect("read").status.and_then(|status| status.state);
     assert_eq!(state.as_deref(), Some("SUCCESS"));
-    superseded(&workflows, second, Start::with(&pin, &worker_id), &worker_id).await;
+    let mut third = Start::with(&pin, &worker_id);
+    superseded(&workflows, second, &mut third, &worker_id).await;
+    workflows.delete("s2", &DeleteParams::default()).await.expect("deleted");
+    lacking(site, &workflows, third, &worker_id).await;
     let (_, tag) = worker_id.rsplit_once('.').expect("a token");
     for log in [path(dir, "sessions.log"), log] {
         assert!(!std::fs::read_to_string(&log).expect("a log").contains(tag), "the token is in {}", log.display());
@@ -124,7 +127,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
 }
 
 /// One that waits for work while another start gets the session is not given what comes then.
-async fn superseded(workflows: &Api<Workflow>, mut old: Start, mut new: Start, worker_id: &str) {
+async fn superseded(workflows: &Api<Workflow>, mut old: Start, new: &mut Start, worker_id: &str) {
     let (mut waits, id) = (Agent(old.agent.0.clone()), worker_id.to_owned());
     let mut waiting = tokio::spawn(async move { waits.next_of(&id).await });
     let held_back = tokio::time::timeout(Duration::from_millis(500), &mut waiting).await;
@@ -139,6 +142,29 @@ async fn superseded(workflows: &Api<Workflow>, mut old: Start, mut new: Start, w
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     let action = new.agent.next_of(worker_id).await.expect("an action");
     assert_eq!(action.workflow_id.as_deref(), Some("inventory/s2"));
+}
+
+/// A Workflow with an action that the installer has not ends when that asks, and nothing of it is served.
+async fn lacking(site: &ApiServer, workflows: &Api<Workflow>, mut start: Start, worker_id: &str) {
+    let data = "version: '0.1'\nname: lacks\nglobal_timeout: 600\ntasks:\n- name: os\n  worker: '{{.device_1}}'\n  actions:\n  \
+                - {name: image, image: image2disk}\n  - {name: files, image: slurp}\n";
+    let template = json!({"metadata": {"name": "lacks"}, "spec": {"data": data}});
+    let template: Template = serde_json::from_value(template).expect("a Template");
+    let templates: Api<Template> = Api::namespaced(site.admin.clone(), INVENTORY);
+    templates.create(&PostParams::default(), &template).await.expect("created");
+    let object = json!({"metadata": {"name": "s3"}, "spec": {
+        "templateRef": "lacks", "hardwareRef": "s1", "hardwareMap": {"device_1": MAC}}});
+    let object: Workflow = serde_json::from_value(object).expect("a Workflow");
+    workflows.create(&PostParams::default(), &object).await.expect("created");
+    let ended = until("it ends", async || {
+        let status = workflows.get("s3").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.state.as_deref() == Some("FAILED") { Ok(status) } else { Err(format!("{status:?}")) }
+    });
+    let status = tokio::select! {
+        served = start.agent.next_of(worker_id) => panic!("{served:?}"),
+        status = ended => status,
+    };
+    assert!(status.conditions.iter().any(|said| said.reason.as_deref() == Some("ActionNotBuiltIn")), "{status:?}");
 }
 
 /// Who has the token too, or who guesses.

@@ -40,7 +40,7 @@ async fn get(site: &Site, kind: &str, name: &str) -> Result<Value> {
     Ok(site.get(&[kind, name, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default())
 }
 
-/// Its action is none of the installer's.
+/// Its action finds no such disk.
 async fn fails(site: &Site, cd: &InstallerCd) -> Result<()> {
     let name = "broken-u03";
     site.apply(&format!("{}---{}", broken(), workflow(name, "broken", cd)?)).await?;
@@ -148,7 +148,11 @@ spec:
     - name: os
       worker: "{{{{.device_1}}}}"
       actions:
-      - {{name: nothing, image: "quay.io/example/not-built-in:latest", timeout: 60}}
+      - name: nothing
+        image: quay.io/tinkerbell/actions/writefile:latest
+        timeout: 60
+        environment:
+          {{DEST_DISK: /dev/no-such-disk, FS_TYPE: ext4, DEST_PATH: /a, CONTENTS: a, UID: 0, GID: 0, MODE: 0644, DIRMODE: 0755}}
 "#
     )
 }
