@@ -89,10 +89,18 @@ fn a_host_that_comes_on_late_is_not_left_on_by_a_deletion() {
     });
 }
 
-/// On the only host: of several the machine's UID would choose one.
 fn seen(scenario: impl AsyncFnOnce(&Simulation) -> Result<(), String>) {
+    seen_on(2, scenario);
+}
+
+/// At the only host: of several the machine's UID would choose one.
+fn seen_alone(scenario: impl AsyncFnOnce(&Simulation) -> Result<(), String>) {
+    seen_on(1, scenario);
+}
+
+fn seen_on(hosts: usize, scenario: impl AsyncFnOnce(&Simulation) -> Result<(), String>) {
     simulate(async {
-        let s = Simulation::start(1, seed(), Plan::None);
+        let s = Simulation::start(hosts, seed(), Plan::None);
         scenario(&s).await?;
         match s.scene.violations().as_slice() {
             [] => Ok(()),
@@ -104,12 +112,12 @@ fn seen(scenario: impl AsyncFnOnce(&Simulation) -> Result<(), String>) {
 
 #[test]
 fn a_host_that_does_not_read_its_boot_disk_is_powered_off_until_its_user_asks() {
-    seen(elsewhere::silent);
+    seen_alone(elsewhere::silent);
 }
 
 #[test]
 fn a_host_that_answers_without_having_read_its_boot_disk_is_told_of_and_left_on() {
-    seen(elsewhere::answers);
+    seen_alone(elsewhere::answers);
 }
 
 #[test]
@@ -125,7 +133,7 @@ fn a_host_whose_reads_nobody_has_counted_is_left_on() {
 
 #[test]
 fn a_host_that_boots_is_left_on() {
-    seen(elsewhere::boots);
+    seen_alone(elsewhere::boots);
 }
 
 #[test]
@@ -137,17 +145,17 @@ fn a_new_server_is_started_into_its_setup_once_and_boots() {
 
 #[test]
 fn a_firmware_that_never_lists_the_disk_is_asked_twice() {
-    seen(new_server::never);
+    seen_alone(new_server::never);
 }
 
 #[test]
 fn a_guest_that_answers_although_setup_was_asked_for_was_started() {
-    seen(new_server::ignored);
+    seen_alone(new_server::ignored);
 }
 
 #[test]
 fn without_an_override_to_the_setup_a_person_is_asked() {
-    seen(new_server::refused);
+    seen_alone(new_server::refused);
 }
 
 #[test]
