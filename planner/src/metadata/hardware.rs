@@ -50,7 +50,7 @@ pub fn seed(subject: &Subject<'_>, files: Option<&Files>) -> Result<Files, Why> 
         None => described.data,
     };
     // The keys are in the meta-data, too.
-    [PUBLIC_KEYS, SOURCE].map(|key| data.remove(key));
+    data.retain(|key, _| key != PUBLIC_KEYS && key != SOURCE);
     Ok(data)
 }
 
