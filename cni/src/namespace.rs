@@ -5,7 +5,7 @@ use crate::state::Attached;
 use futures::TryStreamExt;
 use nix::sched::{CloneFlags, setns};
 use proto::interfaces::v1alpha1::Interface;
-use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use std::fs::File;
@@ -105,7 +105,12 @@ async fn configure(handle: &Handle, interface: &Interface) -> Result<(), Error> 
     }
     for address in &interface.addresses {
         let (ip, length) = prefix(address)?;
-        let added = handle.address().add(index, ip, length).execute().await;
+        let mut add = handle.address().add(index, ip, length);
+        // Nobody else has it: OVN lets no other port send from it. Detection of duplicates (RFC 4862, 5.4) would keep it unusable for a second.
+        if ip.is_ipv6() {
+            add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+        }
+        let added = add.execute().await;
         added.map_err(failed(format!("give {own} the address {address}")))?;
     }
     let up = LinkUnspec::new_with_index(index).up().build();
