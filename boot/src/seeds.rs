@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use planner::meta::label;
 use planner::metadata::hardware::{self, Files};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -18,9 +18,12 @@ const KEPT: Duration = Duration::from_secs(30);
 /// A Secret has a mebibyte at most.
 const MOST: usize = 32;
 
+/// By the name of the Secret and the UID of its machine, until when it counts; `None`: there was none.
+type Read = BTreeMap<(String, String), (Instant, Option<Arc<Files>>)>;
+
 pub struct Seeds {
     api: Api<Secret>,
-    read: Mutex<BTreeMap<String, (Instant, Arc<Files>)>>,
+    read: Mutex<Read>,
 }
 
 impl Seeds {
@@ -31,24 +34,24 @@ impl Seeds {
     /// `None`: nothing was written for who has this server now.
     pub async fn of(&self, hardware: &Hardware) -> Result<Option<Arc<Files>>> {
         let Some((name, machine)) = hardware::secret(hardware) else { return Ok(None) };
-        if let Some((_, known)) = self.kept().get(&name) {
-            return Ok(Some(known.clone()));
+        let key = (name, machine.to_owned());
+        if let Some((_, known)) = self.kept().get(&key) {
+            return Ok(known.clone());
         }
-        let there = self.api.get_opt(&name).await.with_context(|| format!("get Secret '{name}'"))?;
-        let Some(secret) = there.filter(|secret| label(&secret.metadata, labels::MACHINE_UID) == Some(machine)) else {
-            return Ok(None);
-        };
-        let files = secret.data.unwrap_or_default().into_iter().map(|(key, content)| (key, content.0)).collect();
-        let files: Arc<Files> = Arc::new(files);
+        let name = &key.0;
+        let there = self.api.get_opt(name).await.with_context(|| format!("get Secret '{name}'"))?;
+        let own = there.filter(|secret| label(&secret.metadata, labels::MACHINE_UID) == Some(machine));
+        let files = |secret: Secret| secret.data.into_iter().flatten().map(|(key, content)| (key, content.0)).collect();
+        let files: Option<Arc<Files>> = own.map(files).map(Arc::new);
         let mut kept = self.kept();
         if kept.len() >= MOST {
             kept.pop_first();
         }
-        kept.insert(name, (Instant::now() + KEPT, files.clone()));
-        Ok(Some(files))
+        kept.insert(key, (Instant::now() + KEPT, files.clone()));
+        Ok(files)
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Instant, Arc<Files>)>> {
+    fn kept(&self) -> MutexGuard<'_, Read> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         read.retain(|_, (until, _)| *until > now);

@@ -50,16 +50,22 @@ impl Callers {
             let agent = Agent { id: found.agent, is_installer: false };
             return if found.is_in_time { Ok(agent) } else { Err(not_known()) };
         }
-        let (id, _) = self.holder(caller, presented).await?;
-        Ok(Agent { id, is_installer: true })
+        let found = self.holds(caller, found).await?;
+        Ok(Agent { id: found.agent, is_installer: true })
     }
 
     /// Who has a session, whatever the mode: what it is told goes over TLS, and to no other.
     pub async fn holder(&self, caller: &Caller, presented: &str) -> Result<(String, Hardware), Status> {
         let found = self.found(presented)?;
+        let found = self.holds(caller, found).await?;
+        Ok((found.agent, found.hardware))
+    }
+
+    /// The caller's key has the session of that agent.
+    async fn holds(&self, caller: &Caller, found: Found) -> Result<Found, Status> {
         let key = self.key(caller, &found)?;
         match self.read(&found.report).await?.and_then(|report| report.status?.session) {
-            Some(held) if session::is_holder(Some(&held), &key, &found.run) => Ok((found.agent, found.hardware)),
+            Some(held) if session::is_holder(Some(&held), &key, &found.run) => Ok(found),
             _ => Err(no_session()),
         }
     }

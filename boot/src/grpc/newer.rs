@@ -140,7 +140,7 @@ impl Service {
                         tracing::warn!(
                             agent,
                             workflow = name,
-                            "failed: an action ran when the agent asked, and is not served again, or is none that it has"
+                            "failed when its agent asked: its condition WorkflowFailed says why"
                         );
                         break;
                     }

@@ -28,6 +28,12 @@ pub(super) async fn reply(
         Ok(subject) => subject,
         Err(why) => return Some(missing(why.to_string())),
     };
+    if is_layout {
+        return Some(match hardware::layout(&subject) {
+            Ok(text) => Reply::Told(text.into_bytes()),
+            Err(why) => missing(why.to_string()),
+        });
+    }
     // An answer without it would be taken for all that there is, once and for good.
     let files = match seeds.of(subject.hardware).await {
         Ok(files) => files,
@@ -37,11 +43,8 @@ pub(super) async fn reply(
             return Some(Reply::Refused(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
         }
     };
-    let told = match is_layout {
-        true => hardware::layout(&subject).map(|text| Some(text.into_bytes())),
-        false => hardware::instance(&subject, files.as_deref())
-            .map(|instance| metadata::answer(&instance, subject.mac, path).map(|content| content.into_owned())),
-    };
+    let told = hardware::instance(&subject, files.as_deref())
+        .map(|instance| metadata::answer(&instance, subject.mac, path).map(|content| content.into_owned()));
     Some(match told {
         Ok(Some(content)) => Reply::Told(content),
         Ok(None) => missing("nothing is known of that".to_owned()),

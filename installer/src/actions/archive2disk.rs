@@ -1,7 +1,7 @@
 //! `archive2disk`: a tar archive from an URL into a file system of the disk. Upstream's `ARCHIVE_URL`, `ARCHIVE_TYPE`, `TARFILE_CHECKSUM` or
 //! `INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION`, `DEST_DISK` (the partition), `FS_TYPE`, `DEST_PATH` and `HTTP_CLIENT_TIMEOUT_MINUTES`. The
-//! checksum is of the tar archive, as upstream means it, or of the file as the server sends it; `CA_BUNDLE` is ours, as in `image2disk`. Without a limit in minutes the action's
-//! timeout is the one; upstream's five minutes end a large archive.
+//! checksum is of the tar archive, as upstream means it, or of the file as the server sends it; `CA_BUNDLE` is ours, as in `image2disk`.
+//! Without a limit in minutes the action's timeout is the one; upstream's five minutes end a large archive.
 
 use super::image2disk::{CA_BUNDLE, authorities};
 use super::{number, optional, required, truth};

@@ -55,6 +55,16 @@ fn disks(folder: &Path) {
     run("mkfs.ext3", &["-q", "-F", &at("ext3")]);
 }
 
+/// Each action has ended so, and said that; of what is secret nothing.
+fn ended(server: &Server, console: &str, expected: &[(&str, StateType, &str)]) {
+    for (name, state, said) in expected {
+        let message = message(server, name);
+        let told = server.result(name).map(|report| report.action_state());
+        assert_eq!(told, Some(*state), "{name}: {message}\n{console}");
+        assert!(message.contains(said) && !message.contains("secret"), "{name}: {message}");
+    }
+}
+
 fn cexec(name: &str, line: &str, more: &[(&str, &str)]) -> ActionResponse {
     let mut environment = vec![("BLOCK_DEVICE", "/dev/vda"), ("FS_TYPE", "ext4"), ("CHROOT", "y"), ("CMD_LINE", line)];
     environment.extend(more);
@@ -126,33 +136,33 @@ async fn a_program_of_the_disk_runs_in_its_system() {
     let (server, address) = Server::start(work()).await;
     let console = machine.run(folder.path(), &machine.arguments(address), &server, &DISKS).await;
     server.done(Duration::from_secs(1)).await;
-    for (name, expected, said) in [
-        ("plain", StateType::Success, "command 2 of 2: busybox"),
-        ("script", StateType::Success, "nameserver 10.0.2.3"),
-        ("fails", StateType::Failed, "command 1 of 1: /bin/sh ended with exit status: 3"),
-        ("killed", StateType::Failed, "/bin/sh ended with signal: 9"),
-        ("missing", StateType::Failed, "/bin/grub-install does not start: No such file"),
-        ("lasts", StateType::Timeout, "the action's time is over: /bin/sh was killed"),
-        ("free after its time", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
-        ("free after its end", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
-        ("leaves", StateType::Success, "command 1 of 1"),
-        ("rootless", StateType::Failed, "disk /dev/vdb: its folder /dev: No such file"),
-        ("other", StateType::Failed, "FS_TYPE is \"btrfs\", of which the installer's kernel has no driver: write ext4"),
-        ("after", StateType::Success, "disk /dev/vda: /after"),
-        ("xfs", StateType::Success, "disk /dev/vdb: /found/file"),
-        ("vfat", StateType::Success, "disk /dev/vdc: /EFI/Long name.conf"),
-        ("ext3", StateType::Success, "disk /dev/vdd: /as-ext3"),
-        ("ext2", StateType::Success, "disk /dev/vdd: /as-ext2"),
-        ("restart", StateType::Success, ""),
-    ] {
-        let message = message(&server, name);
-        assert_eq!(
-            server.result(name).map(|report| report.action_state()),
-            Some(expected),
-            "{name}: {message}\n{console}"
-        );
-        assert!(message.contains(said), "{name}: {message}");
-    }
+    ended(
+        &server,
+        &console,
+        &[
+            ("plain", StateType::Success, "command 2 of 2: busybox"),
+            ("script", StateType::Success, "nameserver 10.0.2.3"),
+            ("fails", StateType::Failed, "command 1 of 1: /bin/sh ended with exit status: 3"),
+            ("killed", StateType::Failed, "/bin/sh ended with signal: 9"),
+            ("missing", StateType::Failed, "/bin/grub-install does not start: No such file"),
+            ("lasts", StateType::Timeout, "the action's time is over: /bin/sh was killed"),
+            ("free after its time", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
+            ("free after its end", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
+            ("leaves", StateType::Success, "command 1 of 1"),
+            ("rootless", StateType::Failed, "disk /dev/vdb: its folder /dev: No such file"),
+            (
+                "other",
+                StateType::Failed,
+                "FS_TYPE is \"btrfs\", of which the installer's kernel has no driver: write ext4",
+            ),
+            ("after", StateType::Success, "disk /dev/vda: /after"),
+            ("xfs", StateType::Success, "disk /dev/vdb: /found/file"),
+            ("vfat", StateType::Success, "disk /dev/vdc: /EFI/Long name.conf"),
+            ("ext3", StateType::Success, "disk /dev/vdd: /as-ext3"),
+            ("ext2", StateType::Success, "disk /dev/vdd: /as-ext2"),
+            ("restart", StateType::Success, ""),
+        ],
+    );
     assert!(message(&server, "fails").contains("why it fails"), "{}", message(&server, "fails"));
     let of_script = message(&server, "script");
     assert!(of_script.contains("\nsaid\n") && of_script.contains("Read-only file system"), "{of_script}");
@@ -214,20 +224,20 @@ async fn the_kernel_of_the_disk_starts_in_the_place_of_the_installers() {
     bootable(&machine, folder.path(), &arguments.replace(first, "worker_id=second"));
     let console = machine.run(folder.path(), &arguments, &server, &[("disk", "virtio-blk-pci")]).await;
     server.done(Duration::from_secs(1)).await;
-    for (name, expected, said) in [
-        ("nowhere", StateType::Failed, "grub/grub.cfg: No such file or directory (os error 2): write KERNEL_PATH, or"),
-        ("text", StateType::Failed, "it is no kernel for this machine"),
-        ("start", StateType::Success, "disk /dev/vda: /vmlinuz with /boot/zeros, /boot/initramfs: loaded"),
-        ("restart", StateType::Success, ""),
-    ] {
-        let message = message(&server, name);
-        assert_eq!(
-            server.result(name).map(|report| report.action_state()),
-            Some(expected),
-            "{name}: {message}\n{console}"
-        );
-        assert!(message.contains(said), "{name}: {message}");
-    }
+    ended(
+        &server,
+        &console,
+        &[
+            (
+                "nowhere",
+                StateType::Failed,
+                "grub/grub.cfg: No such file or directory (os error 2): write KERNEL_PATH, or",
+            ),
+            ("text", StateType::Failed, "it is no kernel for this machine"),
+            ("start", StateType::Success, "disk /dev/vda: /vmlinuz with /boot/zeros, /boot/initramfs: loaded"),
+            ("restart", StateType::Success, ""),
+        ],
+    );
     let by = |name| server.result(name).and_then(|report| report.agent_id).unwrap_or_default();
     assert_eq!((by("start").as_str(), by("restart").as_str()), ("52:54:00:00:00:01", "second"), "{console}");
     assert!(!console.contains("secret"), "arguments may have a password in them");
@@ -306,21 +316,17 @@ async fn a_system_is_unpacked_from_an_archive() {
     let (server, address) = Server::start(work).await;
     let console = machine.run(folder.path(), &machine.arguments(address), &server, &[("disk", "virtio-blk-pci")]).await;
     server.done(Duration::from_secs(1)).await;
-    for (name, expected, said) in [
-        ("half", StateType::Failed, "its gzip stream is damaged"),
-        ("other", StateType::Failed, "TARFILE_CHECKSUM says sha256:0000"),
-        ("whole", StateType::Success, "disk /dev/vda: "),
-        ("runs", StateType::Success, ""),
-        ("restart", StateType::Success, ""),
-    ] {
-        let message = message(&server, name);
-        assert_eq!(
-            server.result(name).map(|report| report.action_state()),
-            Some(expected),
-            "{name}: {message}\n{console}"
-        );
-        assert!(message.contains(said) && !message.contains("secret"), "{name}: {message}");
-    }
+    ended(
+        &server,
+        &console,
+        &[
+            ("half", StateType::Failed, "its gzip stream is damaged"),
+            ("other", StateType::Failed, "TARFILE_CHECKSUM says sha256:0000"),
+            ("whole", StateType::Success, "disk /dev/vda: "),
+            ("runs", StateType::Success, ""),
+            ("restart", StateType::Success, ""),
+        ],
+    );
     run("e2fsck", &["-f", "-n", &at("disk")]);
     let inspect = |request: &str| run("debugfs", &["-R", request, &at("disk")]);
     let owned = inspect("stat /etc/owned");

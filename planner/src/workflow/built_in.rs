@@ -28,13 +28,13 @@ pub fn lacking(tasks: &[Task], agent: &str) -> Option<((usize, usize), String)> 
         own.flat_map(|(at, task)| task.actions.iter().enumerate().map(move |(n, action)| ((at, n), task, action)));
     all.find_map(|(place, task, action)| {
         let image = action.image.as_deref().unwrap_or_default();
-        let inner = match word(image) == WAITS.0 {
-            true => action.environment.get(WAITS.1).or(task.environment.get(WAITS.1)).map_or("", String::as_str),
-            false => image,
+        let (key, inner) = match word(image) == WAITS.0 {
+            true => (WAITS.1, action.environment.get(WAITS.1).or(task.environment.get(WAITS.1)).map_or("", String::as_str)),
+            false => ("image", image),
         };
         (!BUILT_IN.contains(&word(inner))).then(|| {
             let said = format!(
-                "image '{image}': the installer has no such action, and runs no containers; it has {} and {}. For others let this server \
+                "{key} '{inner}': the installer has no such action, and runs no containers; it has {} and {}. For others let this server \
                  boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
                 BUILT_IN.join(", "),
                 WAITS.0

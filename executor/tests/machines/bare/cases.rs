@@ -51,7 +51,7 @@ fn it_is_installed_and_runs_from_its_own_disk() {
     world.boots();
     assert!(!world.in_installer);
     world.delete();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert_eq!(world.power, PowerState::Off);
     assert!(world.copies() == 0 && world.workflows.is_empty());
     assert!(world.hardware["hw"].metadata.annotations.is_none());
@@ -174,6 +174,20 @@ fn cloud_init_data_is_a_secret_of_the_installation() {
     let last = "      - {name: restart";
     let seeds = TEXT.replace(last, &format!("      - {{name: seed, image: seed, timeout: 60}}\n{last}"));
     show(&mut world, Some(&seeds));
+    let osie = |world: &mut World, kernel: Option<&str>| {
+        let mut hardware = world.hardware["hw"].clone();
+        hardware.spec.interfaces[0].netboot =
+            serde_json::from_value(json!({"osie": {"kernel": kernel}})).expect("an OSIE");
+        world.hardware.insert(hardware);
+    };
+    // Another system than the installer would have to run that action.
+    osie(&mut world, Some("hook"));
+    for _ in 0..20 {
+        world.step();
+        world.round(usize::MAX);
+    }
+    assert!(world.reason(conditions::INSTALLED) == "TemplateNotRendered" && world.secrets.is_empty());
+    osie(&mut world, None);
     let begun = |world: &World| Record::of(&world.hardware["hw"].metadata).is_some();
     while !begun(&world) {
         world.step();
@@ -201,6 +215,6 @@ fn cloud_init_data_is_a_secret_of_the_installation() {
         ("#cloud-config\n1".into(), "#cloud-config\n2".into())
     );
     world.delete();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.secrets.is_empty());
 }

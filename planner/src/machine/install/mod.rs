@@ -300,6 +300,11 @@ fn check(text: &str, run: &Workflow, hardware: &Hardware, wants_seed: bool) -> R
         return Err(format!("action '{action}' of task '{}': {message}", task.name));
     }
     let mut images = rendered.tasks.iter().flat_map(|task| &task.actions).filter_map(|action| action.image.as_deref());
+    if wants_seed && names_its_system(hardware) {
+        return Err("spec.cloudInit of the machine is read from a disk, which Metalplane's installer alone writes, and the Hardware names another \
+                    system (netboot.osie); make the machine with cloudInit.source: Metadata"
+            .to_owned());
+    }
     if wants_seed && !images.any(|image| word(image) == SEED) {
         return Err(format!(
             "spec.cloudInit of the machine is read from a disk, and no action has the image '{SEED}', which writes it there; add one behind \

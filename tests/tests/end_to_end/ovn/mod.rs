@@ -157,7 +157,8 @@ impl<'a> Run<'a> {
     async fn in_force(&self, group: &Value) -> Result<()> {
         let name = group["metadata"]["name"].as_str().context("a name")?;
         until(&format!("SecurityGroup {name} is in force"), SOON, async || {
-            let there = self.site.get(&["sg", name, "-n", self.namespace]).await?.context("the group is gone")?;
+            let there =
+                self.site.get(&["sg", name, "-n", self.namespace]).await?.context("the group no longer exists")?;
             let conditions = there["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let said = conditions.iter().find(|said| said["type"] == "InForce").cloned().unwrap_or_default();
             let is = said["status"] == "True" && said["observedGeneration"] == there["metadata"]["generation"];
