@@ -2,10 +2,11 @@
 
 use super::Way;
 use super::site::Folder;
-use super::wire::{self, ApiServer, Running, US, until};
+use super::wire::{self, ApiServer, Running, US};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 const SECOND: &str = "10.88.0.2";
 
@@ -50,22 +51,23 @@ impl Replicas {
         all.iter().filter(|replica| replica.running.is_none()).count()
     }
 
-    /// Ends the one that serves the server its first action, as soon as it has.
+    /// Ends the one that serves the server its first action, as soon as it has. Whoever follows the server has the time limit.
     pub async fn end_one_of_two(&self) {
         if self.0.lock().unwrap_or_else(PoisonError::into_inner).len() < 2 {
             return std::future::pending().await;
         }
-        until("one of the replicas serves an action", async || {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let serves = |replica: &&mut Replica| {
-                std::fs::read_to_string(&replica.log).is_ok_and(|said| said.contains(" action=\"image\""))
-            };
-            let serving = all.iter_mut().find(serves).ok_or("none does")?;
-            serving.running = None;
-            Ok(())
-        })
-        .await;
+        while !self.end_the_one_that_serves() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         eprintln!("the replica that serves the server is ended");
         std::future::pending().await
+    }
+
+    fn end_the_one_that_serves(&self) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let serves = |replica: &&mut Replica| {
+            std::fs::read_to_string(&replica.log).is_ok_and(|said| said.contains(" action=\"image\""))
+        };
+        all.iter_mut().find(serves).map(|serving| serving.running = None).is_some()
     }
 }
