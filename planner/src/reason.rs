@@ -115,7 +115,7 @@ reasons! {
         HostInPost { hardware: String } "host '{hardware}' is in POST, in which nothing is hot-plugged: the controller grants the disks and interfaces that were added once POST is over, or 20 min after the power-on", next "look at the host's console by its BMC";
         BmcReading { hardware: String } "the controller is reading the BMC of '{hardware}'";
         AttachmentsFirst { } "the controller powers the host on once every disk and interface is attached";
-        BootOptionAwaited { hardware: String } "the firmware of '{hardware}' has not listed the boot disk of the DPU yet: the controller starts the host into its firmware setup, so that the firmware sees the disk, powers the host off once the BMC lists the disk (after 20 min at most, 40 min while the BMC reports POST), and starts the host from the disk", next "look at the host's console by its BMC";
+        BootOptionAwaited { hardware: String } "the firmware of '{hardware}' has not listed the boot disk of the DPU yet: the controller starts the host into its firmware setup, so that the firmware sees the disk, waits until the BMC lists the disk (20 min at most, 40 min while the BMC reports POST), and starts the host from the disk", next "look at the host's console by its BMC";
         BootOrderSetting { hardware: String } "the controller is setting the boot order of '{hardware}'";
         BootOrderRefused { hardware: String, message: String } "the BMC of '{hardware}' refuses a boot order now, as many BMCs do while their host is in POST: {message}", next "wait; if the BMC refuses for longer than a start of the server takes, look at the job queue and the event log of that BMC";
         PoweringOn { hardware: String } "the controller has sent power-on to the BMC of '{hardware}'";

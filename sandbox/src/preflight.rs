@@ -4,6 +4,8 @@
 //! nothing, and *unpacked* into the cache when installing it would start a service. No package source is ever added.
 //! In every other case the error says which commands are missing and which packages have them.
 
+pub mod ovn;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -115,7 +117,9 @@ pub async fn unpack(needed: &[(&str, &str)]) -> Result<Preflight> {
 
 /// Gets what is missing of a table.
 pub(crate) async fn get(needed: &[Row<'_>]) -> Result<Preflight> {
-    let mut preflight = Preflight::on(search_path(), &args::cache_folder());
+    let cache = args::cache_folder();
+    let path = ovn::given(&cache)?.into_iter().chain(search_path()).collect();
+    let mut preflight = Preflight::on(path, &cache);
     let missing = preflight.missing(needed);
     if missing.is_empty() {
         return Ok(preflight);
@@ -184,8 +188,10 @@ impl Preflight {
     }
 
     pub fn shared_file(&self, name: &str) -> Result<PathBuf> {
-        let roots = [Some(PathBuf::from("/usr/share")), self.unpacked.as_ref().map(|root| root.join("usr/share"))];
-        let mut files = roots.into_iter().flatten().map(|root| root.join(name));
+        // Beside the programs that use it.
+        let folders = self.path.iter().filter_map(|folder| Some(folder.parent()?.join("share")));
+        let unpacked = self.unpacked.as_ref().map(|root| root.join("usr/share"));
+        let mut files = folders.chain(unpacked).map(|folder| folder.join(name));
         files.find(|file| file.exists()).with_context(|| format!("no file {name} below /usr/share"))
     }
 

@@ -87,13 +87,132 @@ fn it_begins_with_a_host_that_is_off_and_a_bmc_that_knows_of_it() {
     }
 }
 
+/// All is presented by a DPU that shares its host's power, on another boot than the host was started for.
+fn shared(change: impl FnOnce(&mut HostObserved)) -> (Observed, Timestamp) {
+    let (mut o, now) = new_server(|host| {
+        host.power = PowerState::On;
+        change(host);
+    });
+    Arc::make_mut(&mut o.dpus[0].dpu).spec.power_domain = PowerDomain::Host;
+    let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
+    status.power.as_mut().expect("on record").started_boot_id = Some("another".to_owned());
+    (o, now)
+}
+
 #[test]
-fn a_dpu_that_shares_its_hosts_power_is_left_to_a_person() {
-    let (mut o, now) = new_server(|_| {});
-    let dpu = &mut o.dpus[0].dpu;
-    Arc::make_mut(dpu).spec.power_domain = PowerDomain::Host;
-    let plan = plan(&o, now);
-    assert_eq!((&plan.disruptive, reason(&plan)), (&None, "BootOptionNotListed"));
+fn a_host_that_shares_its_power_is_reset_into_its_setup_once_its_dpu_presents_all() {
+    let setup = BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi };
+    let sent = SignedDuration::from_secs(30);
+    let (mut o, now) = shared(|_| {});
+    started(&mut o, now - sent);
+    let planned = plan(&o, now);
+    assert_eq!((&planned.disruptive, reason(&planned)), (&Some(Disruptive::ConfigureBoot(setup)), "BootOrderSetting"));
+    let (mut o, now) = shared(|host| host.boot.next = Some(SETUP));
+    started(&mut o, now - sent);
+    let planned = plan(&o, now);
+    assert_eq!((power(&planned), reason(&planned)), (Some((PowerAction::WarmReset, true)), "BootOptionAwaited"));
+    let recorded = planned.status.power.expect("on record");
+    assert_eq!((recorded.in_setup, recorded.setup_starts), (true, 2));
+    assert_eq!(recorded.started_boot_id.as_deref(), Some("another"), "nothing was started yet");
+    // Until then it is waited for.
+    let attachment = Arc::make_mut(&mut o.disk_attachments[0]);
+    attachment.status = None;
+    let planned = plan(&o, now);
+    assert_eq!((&planned.disruptive, reason(&planned)), (&None, "BootOptionAwaited"));
+}
+
+/// Of a host that was reset into its setup: whether the disk is listed, for how long the list is the same, what is told of POST.
+#[test]
+fn such_a_reset_ends_as_a_start_does_and_the_power_stays() {
+    let secs = SignedDuration::from_secs;
+    for (listed, post, same, expected) in [
+        (true, Post::InSetup, secs(9), Err("BootOptionAwaited")),
+        (true, Post::InSetup, secs(10), Ok(())),
+        (false, Post::InSetup, secs(119), Err("BootOptionAwaited")),
+        (false, Post::InSetup, secs(120), Err("BootOptionNotListed")),
+        (false, Post::Unknown, secs(600), Err("BootOptionAwaited")),
+    ] {
+        let (mut o, now) = shared(|host| {
+            host.post = post;
+            if listed {
+                let (o, _) = (running().observe("a").expect("there"), ());
+                host.boot = o.bmc.host.fresh().expect("read").boot.clone();
+            }
+        });
+        started(&mut o, now - secs(600));
+        reset(&mut o, now - secs(600), true);
+        o.bmc.listing_since = Some(now - same);
+        let planned = plan(&o, now);
+        match expected {
+            Ok(()) => assert_eq!(power(&planned), Some((PowerAction::WarmReset, false)), "{post:?} {same:#}"),
+            Err(why) => assert_eq!((&planned.disruptive, reason(&planned)), (&None, why), "{post:?} {same:#}"),
+        }
+    }
+}
+
+/// A reset is on record before it is sent, and may never have been.
+#[test]
+fn a_reset_into_the_setup_that_may_be_lost_is_sent_again() {
+    for (since, is_again) in [(29, false), (31, true)] {
+        let (mut o, now) = shared(|host| host.boot.next = Some(SETUP));
+        let sent = now - SignedDuration::from_secs(since);
+        started(&mut o, sent);
+        reset(&mut o, sent, false);
+        let expected = is_again.then_some((PowerAction::WarmReset, true));
+        assert_eq!(power(&plan(&o, now)), expected, "after {since} s");
+    }
+}
+
+/// A system that nobody has started through us runs there, and is reset anyway: into the setup, once the list stands still.
+#[test]
+fn a_host_that_was_on_before_its_machine_is_reset_into_its_setup() {
+    for (same, expected) in [(59, None), (60, Some((PowerAction::WarmReset, true)))] {
+        let (mut o, now) = shared(|host| host.boot.next = Some(SETUP));
+        Arc::make_mut(&mut o.machine).status.as_mut().expect("there").power = None;
+        o.bmc.listing_since = Some(now - SignedDuration::from_secs(same));
+        let planned = plan(&o, now);
+        assert_eq!((power(&planned), reason(&planned)), (expected, "BootOptionAwaited"), "{same} s");
+    }
+}
+
+/// Its DPU has presented nothing in the POST in which it gets its power: whatever the firmware finds then is not booted.
+#[test]
+fn a_host_that_shares_its_power_is_powered_on_into_its_setup() {
+    let off = |next: Option<BootOverride>, allowed: &[BootSource]| {
+        let world = running();
+        let mut o = world.observe("a").expect("there");
+        let mut host = o.bmc.host.fresh().expect("read").clone();
+        host.power = PowerState::Off;
+        (host.boot.next, host.boot.allowed_next) = (next, allowed.to_vec());
+        o.bmc.host = Seen::Fresh(host);
+        let dpu = &mut o.dpus[0];
+        Arc::make_mut(&mut dpu.dpu).spec.power_domain = PowerDomain::Host;
+        dpu.silent = true;
+        Arc::make_mut(&mut o.machine).status.as_mut().expect("there").power = None;
+        (o, world.now)
+    };
+    let setup = BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi };
+    let (o, now) = off(None, &[BootSource::Setup]);
+    assert_eq!(plan(&o, now).disruptive, Some(Disruptive::ConfigureBoot(setup)));
+    let (o, now) = off(Some(SETUP), &[BootSource::Setup]);
+    let planned = plan(&o, now);
+    assert_eq!((power(&planned), reason(&planned)), (Some((PowerAction::On, true)), "BootOrderSet"));
+    // A BMC that does not offer it, and one that does not take it.
+    let (o, now) = off(None, &[BootSource::Pxe]);
+    assert_eq!(power(&plan(&o, now)), Some((PowerAction::On, false)));
+    let (mut o, now) = off(None, &[BootSource::Setup]);
+    o.bmc.boot_attempts = 3;
+    assert_eq!(power(&plan(&o, now)), Some((PowerAction::On, false)));
+}
+
+fn reset(o: &mut Observed, at: Timestamp, accepted: bool) {
+    o.bmc.accepted_at = None;
+    let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
+    let record = status.power.as_mut().expect("on record");
+    record.setup_starts = 2;
+    record.last_action = Some(action_name(PowerAction::WarmReset).to_owned());
+    record.last_action_at = Some(MicroTime(at));
+    record.last_action_accepted_at = accepted.then_some(MicroTime(at));
 }
 
 /// It was started, whatever was asked of the firmware; and is asked before its power is taken.

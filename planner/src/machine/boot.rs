@@ -67,6 +67,10 @@ pub(super) enum Disk {
     Presented,
     /// It is presented, and the host may be started for that.
     MayBeShown,
+    /// By a DPU that gets its power with the host: not before that is on. Whether nothing else forbids the power-on.
+    ComesWithPower {
+        starts: bool,
+    },
 }
 
 /// Where the boot disk was found before, if that still counts.
@@ -197,8 +201,10 @@ fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     FromDpu,
-    /// The firmware's setup, and nothing is booted.
+    /// The firmware's setup, and nothing is booted: the firmware does not list the disk.
     Setup,
+    /// The firmware's setup, while the DPU comes up: in that POST there is no disk of the DPU to boot from.
+    SetupFirst,
     Not(Reason),
 }
 
@@ -216,13 +222,28 @@ pub(super) fn plan(o: &Situation<'_>, host: Host<'_>, disk: Disk, now: Timestamp
         BootChange::Next { .. } => Next::Setup,
         _ => Next::FromDpu,
     };
+    let comes_with_power = matches!(disk, Disk::ComesWithPower { .. });
     // An override that we asked for, and that no start has used up.
-    let stale = next == Next::FromDpu && o.owned.record.setup_starts > 0 && goes_to_setup(seen);
+    let stale = next == Next::FromDpu && o.owned.record.setup_starts > 0 && goes_to_setup(seen) && !comes_with_power;
     let reason = match stale {
         true => changed(o, host.hardware, change, now, draft),
         false => made(o, host.hardware, change, now, draft),
     };
-    reason.map_or(next, Next::Not)
+    match reason {
+        Some(reason) => Next::Not(reason),
+        None if disk == (Disk::ComesWithPower { starts: true }) => setup_first(o, host, seen, now, draft),
+        None => next,
+    }
+}
+
+/// Nothing else is booted where the BMC can see to that; where it says so and does not, the host is started as it is.
+fn setup_first(o: &Situation<'_>, host: Host<'_>, seen: &HostObserved, now: Timestamp, draft: &mut Draft) -> Next {
+    let given_up = o.bmc.boot_attempts >= ATTEMPTS && !goes_to_setup(seen);
+    if given_up || !seen.boot.allowed_next.contains(&BootSource::Setup) {
+        return Next::FromDpu;
+    }
+    let change = BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi };
+    made(o, host.hardware, change, now, draft).map_or(Next::SetupFirst, Next::Not)
 }
 
 fn goes_to_setup(seen: &HostObserved) -> bool {

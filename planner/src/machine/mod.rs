@@ -204,27 +204,6 @@ fn start(
 ) -> power::Gates {
     let all_presented = disks.is_done() && nics.is_done();
     let held = verbs::forbids_start(&o.machine.metadata).or_else(|| maintenance::forbids_start(host));
-    let (setup, boot) = match (o.want, setup::stage(o, host, now, draft)) {
-        (Want::Off, _) => (None, None),
-        (_, Some(stage)) => (Some(stage), Some(awaited(host))),
-        _ => {
-            let starts = all_presented && leaving.is_none() && held.is_none();
-            let disk = if setup::may_begin(o, host, starts, draft) {
-                boot::Disk::MayBeShown
-            } else if all_presented || host.shares_power() {
-                // A DPU that starts with its host presents nothing before: its disk was seen in an earlier start, or is not listed.
-                boot::Disk::Presented
-            } else {
-                boot::Disk::NotPresented
-            };
-            match boot::plan(o, host, disk, now, draft) {
-                boot::Next::FromDpu => (None, None),
-                boot::Next::Setup => (Some(setup::Setup::Next), Some(awaited(host))),
-                boot::Next::Not(reason) => (None, Some(reason)),
-            }
-        }
-    };
-    draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
     let presented = match all_presented {
         true => None,
         false => Some(Waiting::AttachmentsFirst {}.into()),
@@ -236,10 +215,36 @@ fn start(
         false => Some(Waiting::AttachmentsFirst {}.into()),
     };
     let start = if host.shares_power() { granted } else { presented.clone() };
-    let unordered = boot.clone().filter(|_| setup != Some(setup::Setup::Next));
+    let (setup, boot) = match (o.want, setup::stage(o, host, all_presented, now, draft)) {
+        (Want::Off, _) => (None, None),
+        (_, Some(stage)) => (Some(stage), Some(awaited(host))),
+        _ => {
+            let first = if o.owned.was_off() { &start } else { &presented };
+            let starts = first.is_none() && leaving.is_none() && held.is_none();
+            let begin = setup::begin(o, host, starts, now, draft);
+            let disk = match begin {
+                setup::Begin::Now => boot::Disk::MayBeShown,
+                _ if all_presented => boot::Disk::Presented,
+                // Its disk was seen in an earlier start, or is not listed.
+                _ if host.shares_power() => {
+                    boot::Disk::ComesWithPower { starts: starts && o.want == Want::On && o.owned.is_off() }
+                }
+                _ => boot::Disk::NotPresented,
+            };
+            match boot::plan(o, host, disk, now, draft) {
+                boot::Next::FromDpu => (None, None),
+                boot::Next::SetupFirst => (Some(setup::Setup::Next), None),
+                boot::Next::Setup => (Some(setup::Setup::Next), Some(awaited(host))),
+                boot::Next::Not(_) if begin == setup::Begin::Soon => (None, Some(awaited(host))),
+                boot::Next::Not(reason) => (None, Some(reason)),
+            }
+        }
+    };
+    draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
+    let unordered = boot.filter(|_| setup != Some(setup::Setup::Next));
     power::Gates {
-        start: leaving.clone().or(start).or(unordered).or(held),
-        reset: leaving.or(presented).or(boot),
+        start: leaving.clone().or(start).or(unordered.clone()).or(held),
+        reset: leaving.or(presented).or(unordered),
         setup,
     }
 }

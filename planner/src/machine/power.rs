@@ -208,12 +208,13 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
         draft.need_bmc(BmcNeed::Now);
         return if must_reset { Outcome::Unseen(unread(o, hardware)) } else { Outcome::Done };
     }
+    let into_setup = gates.setup == Some(Setup::Next);
     let order = PowerOrder {
-        action: PowerAction::WarmReset,
-        started_boot_id: host.boot_id.map(str::to_owned),
-        started_for: None,
+        // What is reset into its setup was started for nothing yet.
+        started_boot_id: host.boot_id.filter(|_| !into_setup).map(str::to_owned),
         restart,
         attempts: record.attempts,
+        into_setup,
         ..PowerOrder::plain(PowerAction::WarmReset)
     };
     match send(&o.owned, &hardware, order, draft) {

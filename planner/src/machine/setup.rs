@@ -5,11 +5,16 @@
 //! is listed, and started again from the disk. At most twice; then a person is asked. The host is off before, by a reading of this moment, and
 //! the override to the setup has been read back: no host that runs is disturbed.
 //!
+//! A DPU that shares its host's power presents nothing in the POST in which it gets that power. So such a host is powered on into its setup, reset
+//! into it once all is presented, and reset once more when the disk is listed: the DPU keeps its power all the while. Where the disk is listed
+//! already, the power-on is into the setup too ([`boot::Next::SetupFirst`]), so that nothing else is booted while the DPU comes up. The host may have
+//! been on before, with a system that nobody started through us: that one is reset anyway, for its DPU has presented nothing to it.
+//!
 //! An override may be ignored. A host whose guest answers meanwhile is taken as started.
 
 use super::boot;
 use super::draft::Draft;
-use super::situation::{Host, Reading, Situation, Want};
+use super::situation::{Host, Reading, SETTLE, Situation, Want};
 use crate::host::{BmcNeed, BootSource, HostObserved, Post, PowerAction, PowerState};
 use crate::writer::down;
 use jiff::{SignedDuration, Timestamp};
@@ -40,47 +45,111 @@ pub(super) enum Setup {
     Over,
 }
 
-/// The host is off, and may be started so. `starts`: nothing but the boot order forbids a start.
-pub(super) fn may_begin(o: &Situation<'_>, host: Host<'_>, starts: bool, draft: &mut Draft) -> bool {
-    let record = &o.owned.record;
-    let asked_again = || o.owned.owner.restart_request().is_some_and(|asked| record.at.is_none_or(|at| asked > at));
-    // A DPU that shares its host's power presents nothing yet in the POST of its host.
-    let may = starts && o.want == Want::On && o.owned.was_off() && !host.shares_power();
-    let helps =
-        |seen: &HostObserved| seen.boot.allowed_next.contains(&BootSource::Setup) && boot::may_be_unseen(host, seen);
-    if !may || !o.bmc.host.last().is_some_and(helps) || (record.setup_starts >= STARTS && !asked_again()) {
-        return false;
-    }
-    if !o.owned.is_off() {
-        draft.need_bmc(BmcNeed::Now);
-    }
-    o.owned.is_off()
+/// Whether the host is started so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begin {
+    No,
+    /// Once the list of its options has stood still.
+    Soon,
+    Now,
 }
 
-/// Of a host that is in its setup, or on the way there.
-pub(super) fn stage(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Setup> {
+/// A host that is off, or that runs nothing of its machine's and is reset. `starts`: nothing but the boot order forbids that.
+pub(super) fn begin(o: &Situation<'_>, host: Host<'_>, starts: bool, now: Timestamp, draft: &mut Draft) -> Begin {
+    let record = &o.owned.record;
+    let asked_again = || o.owned.owner.restart_request().is_some_and(|asked| record.at.is_none_or(|at| asked > at));
+    let helps =
+        |seen: &HostObserved| seen.boot.allowed_next.contains(&BootSource::Setup) && boot::may_be_unseen(host, seen);
+    if !starts || o.want != Want::On || !o.bmc.host.last().is_some_and(helps) {
+        return Begin::No;
+    }
+    let goes_on = is_half_done(o) || is_lost(o, now);
+    if record.setup_starts >= STARTS && !asked_again() && !goes_on {
+        return Begin::No;
+    }
+    if o.owned.is_off() {
+        return Begin::Now;
+    }
+    if o.owned.was_off() {
+        draft.need_bmc(BmcNeed::Now);
+        return Begin::No;
+    }
+    if !host.shares_power() || record.started_boot_id == host.boot_id() || !is_on(o) {
+        return Begin::No;
+    }
+    if goes_on || is_whole(o, Wait::ToStandStill, now, draft) { Begin::Now } else { Begin::Soon }
+}
+
+/// The host of a DPU that shares its power was powered on into its setup, and not reset since.
+fn is_half_done(o: &Situation<'_>) -> bool {
+    o.owned.is_in_setup() && o.owned.record.action == Some(PowerAction::On)
+}
+
+/// The reset into the setup may never have been sent: its record is written before.
+fn is_lost(o: &Situation<'_>, now: Timestamp) -> bool {
+    let record = &o.owned.record;
+    record.in_setup && record.reset_may_be_lost() && record.at.is_some_and(|at| now >= at + SETTLE)
+}
+
+fn is_on(o: &Situation<'_>) -> bool {
+    matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On))
+}
+
+/// Of a host that is in its setup, or on the way there. `presented`: all that the machine has.
+pub(super) fn stage(
+    o: &Situation<'_>,
+    host: Host<'_>,
+    presented: bool,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Setup> {
     let record = &o.owned.record;
     if !o.owned.is_in_setup() || o.owned.was_off() {
         return None;
     }
-    let (Some(PowerAction::On), Some(at)) = (record.action, record.at) else {
+    match record.action {
+        // Once all is presented it is reset: into the setup again, or from the disk.
+        Some(PowerAction::On) if host.shares_power() => {
+            (!is_listed(o, host) && (!presented || !is_on(o))).then_some(Setup::Running)
+        }
+        Some(PowerAction::WarmReset) if is_lost(o, now) || is_over(o, host, now, draft) => None,
+        Some(PowerAction::On) if is_over(o, host, now, draft) => Some(Setup::Over),
+        Some(PowerAction::On | PowerAction::WarmReset) => Some(Setup::Running),
         // Powered off already, and not off yet.
-        return Some(Setup::Over);
-    };
-    let is_on = matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
-    let (true, Some(seen), Some(read_at)) = (is_on, o.bmc.host.last(), o.bmc.read_at) else {
-        return Some(Setup::Running);
-    };
+        _ => Some(Setup::Over),
+    }
+}
+
+/// The disk is in a list that is whole, or will not come any more.
+fn is_over(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> bool {
+    is_whole(o, if is_listed(o, host) { Wait::ToStandStill } else { Wait::ForTheDisk }, now, draft)
+}
+
+fn is_listed(o: &Situation<'_>, host: Host<'_>) -> bool {
+    o.bmc.host.last().is_some_and(|seen| boot::is_listed(host, seen))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    ToStandStill,
+    ForTheDisk,
+}
+
+/// The list of a host that is on has been the same for long enough since the last action, or that was long ago.
+fn is_whole(o: &Situation<'_>, wait: Wait, now: Timestamp, draft: &mut Draft) -> bool {
+    let (true, Some(seen), Some(read_at)) = (is_on(o), o.bmc.host.last(), o.bmc.read_at) else { return false };
     let (whole, told, longest) = match seen.post {
         Post::InSetup | Post::Done => (WHOLE, TOLD, LONGEST),
         Post::Unknown => (WHOLE_UNTOLD, LONGEST, LONGEST),
         Post::Running => (WHOLE_IN_POST, LONGEST_IN_POST, LONGEST_IN_POST),
     };
-    let wait = if boot::is_listed(host, seen) { whole } else { told };
-    let same_since = o.bmc.listing_since.unwrap_or(read_at).max(at);
-    if read_at >= same_since + wait || now >= at + longest {
-        return Some(Setup::Over);
+    let wait = if wait == Wait::ToStandStill { whole } else { told };
+    let at = o.owned.record.at;
+    let same_since = o.bmc.listing_since.unwrap_or(read_at);
+    let same_since = at.map_or(same_since, |at| same_since.max(at));
+    if read_at >= same_since + wait || at.is_some_and(|at| now >= at + longest) {
+        return true;
     }
     down::read_host(Some(read_at), EVERY, now, draft);
-    Some(Setup::Running)
+    false
 }

@@ -61,6 +61,8 @@ pub struct State {
     pub starts: u64,
     pub after_shutdown: AfterShutdown,
     pub power_cycle: bool,
+    /// The process ends, and the next one begins while the power stays on.
+    pub restarts: bool,
     /// The running host found the controller that a target offers.
     pub has_controller: bool,
     /// The DPU went away under the running host, which did not survive it. The power stays on.
@@ -97,6 +99,7 @@ impl Machine {
             starts: 0,
             after_shutdown,
             power_cycle: false,
+            restarts: false,
             has_controller: false,
             crashed: false,
         };

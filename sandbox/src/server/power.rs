@@ -31,6 +31,9 @@ impl Machine {
             return Ok(());
         }
         self.power.send_replace(Power::PoweringOn);
+        if self.personality.dpu_shares_power {
+            self.wake_dpu().await;
+        }
         let started = self.start(&mut state, accelerator).await;
         if let Err(error) = started {
             state.host = None;
@@ -42,9 +45,6 @@ impl Machine {
     }
 
     async fn start(self: &Arc<Self>, state: &mut State, accelerator: &'static str) -> Result<()> {
-        if self.personality.dpu_shares_power {
-            self.wake_dpu().await;
-        }
         let enter = self.config.enter.as_deref();
         let dpu_is_there = inside::is_there(enter).await;
         if !dpu_is_there {
@@ -136,7 +136,7 @@ impl Machine {
     /// Cuts the power. The host is off when `bury` has seen the end of its process.
     pub async fn cut(self: &Arc<Self>, then_on: bool) {
         let mut state = self.state.lock().await;
-        state.power_cycle = then_on;
+        (state.power_cycle, state.restarts) = (then_on, false);
         if let Some(host) = &mut state.host {
             self.power.send_replace(Power::PoweringOff);
             host.kill();
@@ -159,10 +159,14 @@ impl Machine {
         Ok(())
     }
 
-    /// Resets the host, power staying on.
+    /// Resets the host, power staying on. QEMU reads the firmware's variables when it starts, so that a reset into the setup is a new
+    /// process, which finds in its slots what the one before had.
     pub async fn reset(self: &Arc<Self>) -> Result<()> {
         let mut state = self.state.lock().await;
-        if let Some(host) = &mut state.host {
+        state.restarts = state.host.is_some() && self.boot_settings().enters_setup();
+        if state.restarts {
+            state.host.as_mut().into_iter().for_each(Host::kill);
+        } else if let Some(host) = &mut state.host {
             host.order("system_reset").await.map_err(|refusal| anyhow::anyhow!("reset the host: {refusal}"))?;
         } else if std::mem::take(&mut state.crashed) {
             drop(state);
@@ -203,12 +207,12 @@ impl Machine {
     pub async fn end(&self) {
         let taps = {
             let mut state = self.state.lock().await;
+            (state.power_cycle, state.restarts) = (false, false);
             if let Some(host) = &mut state.host {
                 // Told to quit, QEMU flushes its disks; it may be too far gone to answer.
                 let _ = host.order("quit").await;
                 host.kill();
             }
-            state.power_cycle = false;
             state.record.taps()
         };
         if timeout(END_WITHIN, self.ended()).await.is_err() {
@@ -274,9 +278,27 @@ impl Machine {
             if state.crashed {
                 return;
             }
+            if std::mem::take(&mut state.restarts) {
+                drop(state);
+                return self.go_on().await;
+            }
             self.power.send_replace(Power::PoweringOff);
         }
         self.went_off().await;
+    }
+
+    /// The next process of a host whose power is on; with a type that has a name, as [`Machine::switch_on_again`].
+    fn go_on(self: &Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let machine = Arc::clone(self);
+        Box::pin(async move {
+            let accelerator =
+                *machine.accelerator.get_or_init(|| accelerator::choose(&machine.config, &machine.cache)).await;
+            let mut state = machine.state.lock().await;
+            if let Err(error) = machine.start(&mut state, accelerator).await {
+                tracing::error!("the host does not come up again: {error:#}");
+                (state.host, state.crashed) = (None, true);
+            }
+        })
     }
 
     /// What follows when the host has gone off: the DPU goes too if it shares the power, and a power cycle goes on.

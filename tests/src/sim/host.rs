@@ -4,15 +4,17 @@
 //! A DPU is on standby power, or shares its host's: then it goes down with it, and boots beside it, into empty slots.
 
 mod bmc;
+mod firmware;
 
 pub use bmc::{DpuBmc, HostBmc, Manners};
+pub use firmware::Listing;
 
 use super::random::Random;
 use api::dpu::PowerDomain;
 use futures::FutureExt;
 use jiff::Timestamp;
 use planner::connector::KUBELET;
-use planner::exposure::{Exposure, ExposureId, Presence, Slot};
+use planner::exposure::{Exposure, ExposureId, Presence};
 use planner::host::{BootConfiguration, BootOption, BootSource, Lack, Medium, PowerAction, PowerState};
 use ports::conformance::memory::{
     MemoryChassis, MemoryEmulation, MemoryNorthBound, MemoryStorage, MemorySwitch, MemoryVolumes,
@@ -65,18 +67,6 @@ fn slot(dpu_name: &str) -> BootOption {
 pub struct Shared {
     pub storage: MemoryStorage,
     pub north_bound: MemoryNorthBound,
-}
-
-/// How a firmware comes to list the disk of its DPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listing {
-    /// It has seen the disk before.
-    Known,
-    /// From the next POST on.
-    New,
-    Never,
-    /// As `New`, and an override to the setup is ignored: it boots whatever there is.
-    WithoutSetup,
 }
 
 /// What a reboot of the DPU forgets.
@@ -145,6 +135,7 @@ struct State {
     /// The firmware boots a disk of the server's own, whatever the order says; and whether that speaks as the guest does.
     own_disk: Option<bool>,
     listing: Listing,
+    strays: u32,
     /// What presents disks counts what the host does to them.
     counts: bool,
     /// What the firmware took when it looked last, if it was told once or always.
@@ -195,6 +186,7 @@ impl Host {
             found: false,
             own_disk: None,
             listing: Listing::Known,
+            strays: 0,
             counts: true,
             booted: None,
             actions: Vec::new(),
@@ -250,8 +242,12 @@ impl Host {
     pub fn is_new(&self, listing: Listing) {
         let mut state = self.state();
         state.listing = listing;
-        state.boot.options.retain(|option| option.reference != SLOT);
-        state.boot.order.retain(|reference| reference != SLOT);
+        state.forget_the_slot();
+    }
+
+    /// How often the firmware went on to boot something else than the disk of the DPU, by its own boot order.
+    pub fn strays(&self) -> u32 {
+        self.state().strays
     }
 
     /// No override to the firmware's setup.
@@ -384,26 +380,7 @@ impl Host {
     fn start(self: &Arc<Self>, state: &mut State, after: Duration) {
         (state.guest_since, state.booted) = (None, None);
         self.later(after, state.turn, |host, state| {
-            if let Some(order) = state.boot.pending.take() {
-                state.boot.order = order;
-            }
-            let next = state.boot.next.take().or(state.boot.always);
-            let has_medium = matches!(state.medium, Medium::Inserted(_));
-            state.booted = next.map(|next| next.source).filter(|source| match source {
-                BootSource::Pxe => true,
-                BootSource::Cd => has_medium,
-                _ => false,
-            });
-            let overridden = next.is_some();
-            let first = !overridden && state.boot.order.first().map(String::as_str) == Some(SLOT);
-            let is_there = state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
-            let falls_through = overridden && state.listing == Listing::WithoutSetup;
-            state.found = (first || falls_through) && is_there && state.own_disk.is_none();
-            let is_news = matches!(state.listing, Listing::New | Listing::WithoutSetup);
-            if is_there && is_news && !state.boot.order.iter().any(|reference| reference == SLOT) {
-                state.boot.options.push(slot(&host.dpu_name));
-                state.boot.order.push(SLOT.to_owned());
-            }
+            state.posts(&host.dpu_name);
             if state.found {
                 state.dpu.emulation.boot(READS);
             }

@@ -175,7 +175,7 @@ pub async fn delete(s: &Simulation, name: &str) -> Result<(), String> {
 }
 
 /// The agent has told once what its DPU can do; then its host goes off, and it with it.
-async fn park(s: &Simulation) -> Result<(), String> {
+pub async fn park(s: &Simulation) -> Result<(), String> {
     s.until("the agent has told what it can do", |s| {
         s.scene.server.get("metalplane.io/dpus", "", "dpu-1").is_some_and(|dpu| condition(&dpu, "Ready") == "True")
     })

@@ -1,9 +1,10 @@
 //! Servers whose firmware has not seen the disk of their DPU yet.
 
-use super::host::Listing;
-use super::life::{self, is_ready, runs};
+use super::host::{HostBmc, Listing};
+use super::life::{self, condition, is_ready, runs};
 use super::simulation::{Simulation, USER};
 use planner::host::{PowerAction, PowerState};
+use ports::Bmc;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -47,6 +48,78 @@ pub async fn listed(s: &mut Simulation) -> Result<(), String> {
     life::create(s, "bm-01", 7).await?;
     acted(s, &[&first[..], &[PowerAction::SoftOff, PowerAction::On]].concat())?;
     life::delete(s, "bm-01").await
+}
+
+/// The DPU shares its host's power: nothing is booted but the machine's disk, and the DPU keeps its power from the power-on to the boot.
+pub async fn shared(s: &Simulation) -> Result<(), String> {
+    let host = s.scene.hosts[0].clone();
+    life::park(s).await?;
+    host.is_new(Listing::New);
+    life::create(s, "bm-01", 7).await?;
+    let first = [PowerAction::On, PowerAction::WarmReset, PowerAction::WarmReset];
+    acted(s, &first)?;
+    life::delete(s, "bm-01").await?;
+    life::create(s, "bm-01", 7).await?;
+    acted(s, &[&first[..], &[PowerAction::SoftOff, PowerAction::On, PowerAction::WarmReset]].concat())?;
+    life::delete(s, "bm-01").await?;
+    match host.strays() {
+        0 => Ok(()),
+        strays => Err(format!("something else was booted {strays} times")),
+    }
+}
+
+/// A firmware that takes the disk off its list in each POST in which the disk is not there costs each start a reset more.
+pub async fn forgotten(s: &Simulation) -> Result<(), String> {
+    let host = s.scene.hosts[0].clone();
+    life::park(s).await?;
+    host.is_new(Listing::Forgetful);
+    let start = [PowerAction::On, PowerAction::WarmReset, PowerAction::WarmReset];
+    for lives in 1..=2 {
+        life::create(s, "bm-01", 7).await?;
+        life::delete(s, "bm-01").await?;
+        acted(s, &[&start[..], &[PowerAction::SoftOff]].concat().repeat(lives))?;
+    }
+    match host.strays() {
+        0 => Ok(()),
+        strays => Err(format!("something else was booted {strays} times")),
+    }
+}
+
+/// Its host was on before there was a machine: it is reset into its setup, and keeps its power.
+pub async fn on_before(s: &Simulation) -> Result<(), String> {
+    let host = s.scene.hosts[0].clone();
+    life::park(s).await?;
+    host.is_new(Listing::New);
+    HostBmc(host.clone()).power(PowerAction::On).await.map_err(|error| error.to_string())?;
+    s.until("the DPU is there", |s| {
+        s.scene.server.get("metalplane.io/dpus", "", "dpu-1").is_some_and(|dpu| condition(&dpu, "Ready") == "True")
+    })
+    .await?;
+    life::create(s, "bm-01", 7).await?;
+    acted(s, &[PowerAction::On, PowerAction::WarmReset, PowerAction::WarmReset])?;
+    life::delete(s, "bm-01").await
+}
+
+/// A person is asked after the POST in which the disk was there, and the host stays in its setup for that person to look.
+pub async fn never_shared(s: &Simulation) -> Result<(), String> {
+    let host = s.scene.hosts[0].clone();
+    life::park(s).await?;
+    host.is_new(Listing::Never);
+    s.create(MACHINES, USER, life::machine("bm-01", 7));
+    let asks = |s: &Simulation| ready(s)["reason"] == "BootOptionNotListed" && host.power() == PowerState::On;
+    tokio::time::sleep(TWICE).await;
+    s.until("a person is asked", asks).await?;
+    tokio::time::sleep(SHORT).await;
+    acted(s, &[PowerAction::On, PowerAction::WarmReset])?;
+    s.until("a person is still asked", asks).await?;
+    host.is_new(Listing::New);
+    s.change(MACHINES, USER, "bm-01", |machine| machine["metadata"]["annotations"] = life::restart_now());
+    s.until("it runs", |s| runs(s, "bm-01")).await?;
+    life::delete(s, "bm-01").await?;
+    match host.strays() {
+        0 => Ok(()),
+        strays => Err(format!("something else was booted {strays} times")),
+    }
 }
 
 /// Twice, and no more before its user asks again.

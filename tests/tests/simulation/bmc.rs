@@ -144,6 +144,28 @@ fn a_new_server_is_started_into_its_setup_once_and_boots() {
 }
 
 #[test]
+fn a_new_server_whose_dpu_shares_its_power_boots_nothing_else() {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wide(3)), |plan| {
+        simulate(async { new_server::shared(&shares_power(plan.clone())).await })
+    });
+    for scenario in [0, 1, 2] {
+        let ended = simulate(async {
+            let s = shares_power(Plan::None);
+            match scenario {
+                0 => new_server::forgotten(&s).await,
+                1 => new_server::on_before(&s).await,
+                _ => new_server::never_shared(&s).await,
+            }
+        });
+        ended.unwrap_or_else(|error| panic!("{scenario}: {error}"));
+    }
+}
+
+fn shares_power(plan: Plan) -> Simulation {
+    Simulation::start_on(PowerDomain::Host, 1, seed(), plan)
+}
+
+#[test]
 fn a_firmware_that_never_lists_the_disk_is_asked_twice() {
     seen_alone(new_server::never);
 }

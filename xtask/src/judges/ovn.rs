@@ -1,6 +1,7 @@
 //! Whether a packet passes: a model of the manifests, the packet, and ovn-trace, on a site of three chassis whose groups are drawn at
 //! random. `JUDGE_SEED` repeats a run. Beside it, what a change costs does not grow with the site: `bench network` on a small one.
 
+use sandbox::preflight::ovn::VARIABLE as OVN_DIR;
 use super::{Bench, Judge, Verdict, Word, cases, on_site};
 use crate::test;
 use anyhow::{Context, Result};
@@ -11,8 +12,15 @@ pub(super) const JUDGE: Judge = Judge { name: "ovn", run };
 
 const FILTER: &str = "ovn::";
 /// Of the issue's endpoints what the site's images cannot ask from, and what nobody has here.
-const NOT_RUN: &str = "not run: machines and a virtual machine in a pod as endpoints (their images send no such packets); \
-    another OVN (OVN_DIR)";
+const NOT_RUN: &str = "not run: machines and a virtual machine in a pod as endpoints (their images send no such packets)";
+
+/// The distribution's OVN, or the one that was named.
+fn which() -> String {
+    match std::env::var(OVN_DIR).ok().filter(|folder| !folder.is_empty()) {
+        Some(folder) => format!("on the OVN of {OVN_DIR}={folder}"),
+        None => format!("another OVN ({OVN_DIR}=FOLDER)"),
+    }
+}
 
 fn run(bench: &Bench) -> Result<Verdict> {
     let seed = std::env::var("JUDGE_SEED").ok().map(|seed| ("JUDGE_SEED", seed));
@@ -29,6 +37,6 @@ fn run(bench: &Bench) -> Result<Verdict> {
     let wrong = answers["wrong"].as_array().map_or(0, Vec::len);
     let (all, done) = (asked + others, asked - wrong + verdict.done.min(others));
     let seed = format!("JUDGE_SEED={}", answers["seed"]);
-    let reason = if verdict.word == Word::Pass { NOT_RUN.to_owned() } else { verdict.reason };
+    let reason = if verdict.word == Word::Pass { format!("{NOT_RUN}; {}", which()) } else { verdict.reason };
     Ok(Verdict { word: verdict.word, done, all, reason: format!("{seed}; {reason}") })
 }

@@ -1,0 +1,58 @@
+//! What the firmware of a host does in a POST: what it boots, and which disks it lists.
+
+use super::{SLOT, State, slot};
+use planner::exposure::Slot;
+use planner::host::{BootSource, Medium};
+
+/// How a firmware comes to list the disk of its DPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// It has seen the disk before.
+    Known,
+    /// From the next POST on.
+    New,
+    Never,
+    /// As `New`, and an override to the setup is ignored: it boots whatever there is.
+    WithoutSetup,
+    /// As `New`, and a POST in which the disk is not there takes it off the list.
+    Forgetful,
+}
+
+impl State {
+    pub(super) fn posts(&mut self, dpu: &str) {
+        if let Some(order) = self.boot.pending.take() {
+            self.boot.order = order;
+        }
+        let next = self.boot.next.take().or(self.boot.always);
+        let has_medium = matches!(self.medium, Medium::Inserted(_));
+        self.booted = next.map(|next| next.source).filter(|source| match source {
+            BootSource::Pxe => true,
+            BootSource::Cd => has_medium,
+            _ => false,
+        });
+        let overridden = next.is_some();
+        let first = !overridden && self.boot.order.first().map(String::as_str) == Some(SLOT);
+        let is_there = self.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
+        let falls_through = overridden && self.listing == Listing::WithoutSetup;
+        self.found = (first || falls_through) && is_there && self.own_disk.is_none();
+        self.strays += u32::from(!overridden && !self.found);
+        self.list(dpu, is_there);
+    }
+
+    fn list(&mut self, dpu: &str, is_there: bool) {
+        let is_listed = self.boot.order.iter().any(|reference| reference == SLOT);
+        match self.listing {
+            Listing::Forgetful if !is_there => self.forget_the_slot(),
+            Listing::New | Listing::WithoutSetup | Listing::Forgetful if is_there && !is_listed => {
+                self.boot.options.push(slot(dpu));
+                self.boot.order.push(SLOT.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn forget_the_slot(&mut self) {
+        self.boot.options.retain(|option| option.reference != SLOT);
+        self.boot.order.retain(|reference| reference != SLOT);
+    }
+}
