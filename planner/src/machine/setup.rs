@@ -49,7 +49,7 @@ pub(super) enum Setup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begin {
     No,
-    /// Once the list of its options has stood still.
+    /// Once nothing else forbids it, and the list of its options has stood still.
     Soon,
     Now,
 }
@@ -60,12 +60,16 @@ pub(super) fn begin(o: &Situation<'_>, host: Host<'_>, starts: bool, now: Timest
     let asked_again = || o.owned.owner.restart_request().is_some_and(|asked| record.at.is_none_or(|at| asked > at));
     let helps =
         |seen: &HostObserved| seen.boot.allowed_next.contains(&BootSource::Setup) && boot::may_be_unseen(host, seen);
-    if !starts || o.want != Want::On || !o.bmc.host.last().is_some_and(helps) {
+    if o.want != Want::On || !o.bmc.host.last().is_some_and(helps) {
         return Begin::No;
     }
     let goes_on = is_half_done(o) || is_lost(o, now);
     if record.setup_starts >= STARTS && !asked_again() && !goes_on {
         return Begin::No;
+    }
+    if !starts {
+        // Of the other hosts it is what they are presented that is waited for.
+        return if host.shares_power() { Begin::Soon } else { Begin::No };
     }
     if o.owned.is_off() {
         return Begin::Now;

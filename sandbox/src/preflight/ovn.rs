@@ -47,7 +47,10 @@ fn scripts(root: &Path, cache: &Path) -> Result<PathBuf> {
     let prefixes = [root.join("usr"), root.clone()];
     let prefix = prefixes.iter().find(|prefix| prefix.join("share/ovn/ovn-nb.ovsschema").is_file());
     let prefix = prefix.with_context(|| {
-        format!("{VARIABLE}={}: it has neither usr/share/ovn/ovn-nb.ovsschema nor share/ovn/ovn-nb.ovsschema", root.display())
+        format!(
+            "{VARIABLE}={}: it has neither usr/share/ovn/ovn-nb.ovsschema nor share/ovn/ovn-nb.ovsschema",
+            root.display()
+        )
     })?;
     let programs = NEEDED.map(|name| (name, find(prefix, name)));
     let missing: Vec<&str> = programs.iter().filter(|(_, path)| path.is_none()).map(|(name, _)| *name).collect();

@@ -1,10 +1,10 @@
 //! Whether a packet passes: a model of the manifests, the packet, and ovn-trace, on a site of three chassis whose groups are drawn at
 //! random. `JUDGE_SEED` repeats a run. Beside it, what a change costs does not grow with the site: `bench network` on a small one.
 
-use sandbox::preflight::ovn::VARIABLE as OVN_DIR;
 use super::{Bench, Judge, Verdict, Word, cases, on_site};
 use crate::test;
 use anyhow::{Context, Result};
+use sandbox::preflight::ovn::VARIABLE as OVN_DIR;
 use serde_json::Value;
 use std::fs;
 
@@ -12,7 +12,8 @@ pub(super) const JUDGE: Judge = Judge { name: "ovn", run };
 
 const FILTER: &str = "ovn::";
 /// Of the endpoints what the site's images cannot ask from, and what nobody has here.
-const NOT_RUN: &str = "not run: machines and a virtual machine in a pod as endpoints (their images send no such packets)";
+const NOT_RUN: &str =
+    "not run: machines and a virtual machine in a pod as endpoints (their images send no such packets)";
 
 /// The distribution's OVN, or the one that was named.
 fn which() -> String {
