@@ -6,6 +6,7 @@ mod cexec;
 mod erase;
 mod image2disk;
 mod kexec;
+mod oci2disk;
 mod seed;
 mod writefile;
 
@@ -15,8 +16,19 @@ use crate::lines::Lines;
 use crate::session::Session;
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
-pub const NAMES: [&str; 10] =
-    ["image2disk", "qemuimg2disk", "archive2disk", "writefile", "seed", "cexec", "kexec", "erase", "inspect", "reboot"];
+pub const NAMES: [&str; 11] = [
+    "image2disk",
+    "qemuimg2disk",
+    "oci2disk",
+    "archive2disk",
+    "writefile",
+    "seed",
+    "cexec",
+    "kexec",
+    "erase",
+    "inspect",
+    "reboot",
+];
 /// Those that tell of the disks in a report of their own, or leave them alone.
 const TELLS_ITSELF: [&str; 3] = ["erase", "kexec", "reboot"];
 
@@ -62,6 +74,7 @@ impl Actions for BuiltIn {
                 let action = image2disk::of_qemu(action)?;
                 Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
             }
+            "oci2disk" => Box::pin(oci2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "archive2disk" => Box::pin(archive2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),

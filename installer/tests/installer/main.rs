@@ -4,5 +4,6 @@
 mod agent;
 mod guest;
 mod machine;
+mod registry;
 mod server;
 mod system;
