@@ -14,7 +14,8 @@
 //! | [`sink`] | the writing thread |
 //! | [`stream`] | what is no image of a disk, given to a reader of somebody else's |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
-//! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there |
+//! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there; a new table |
+//! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
 //!
 //! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
@@ -41,6 +42,7 @@ pub mod registry;
 mod remote;
 mod sink;
 mod stream;
+pub mod swap;
 
 pub use decode::Packing;
 pub use disk::{Disk, FileDisk};

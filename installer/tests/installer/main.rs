@@ -5,5 +5,6 @@ mod agent;
 mod guest;
 mod machine;
 mod registry;
+mod rootio;
 mod server;
 mod system;

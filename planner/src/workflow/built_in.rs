@@ -9,7 +9,7 @@ use api::tinkerbell::workflow::{Task, Workflow, WorkflowStatus};
 use jiff::Timestamp;
 
 /// By the last word of an action's image.
-pub const BUILT_IN: [&str; 11] = [
+pub const BUILT_IN: [&str; 12] = [
     "image2disk",
     "qemuimg2disk",
     "oci2disk",
@@ -18,6 +18,7 @@ pub const BUILT_IN: [&str; 11] = [
     "seed",
     "cexec",
     "kexec",
+    "rootio",
     "erase",
     "inspect",
     "reboot",
