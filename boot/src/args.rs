@@ -6,6 +6,7 @@ use crate::identity;
 use clap::Parser;
 use ipnet::Ipv4Net;
 use planner::netboot::Programs;
+use planner::workflow::references::{self, Rules};
 use runtime::process::LogFormat;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -140,6 +141,30 @@ pub struct Args {
     )]
     pub kernel_arguments: Vec<String>,
 
+    /// Which objects that Hardware refers to (spec.references) templates may read as .references: a rule as Tinkerbell's, a pattern of
+    /// Quamina's, for example {"reference": {"resource": ["lvms"]}}. May be repeated; several may be joined with |. Nothing is allowed
+    /// by default, and a Secret only by a rule that has "secrets" in reference.resource. What is allowed is read with the rights of this
+    /// service's account.
+    #[arg(
+        long = "reference-allow",
+        env = "METALPLANE_BOOT_REFERENCE_ALLOW",
+        value_name = "RULE",
+        value_delimiter = '|',
+        value_parser = rule
+    )]
+    pub reference_allow: Vec<String>,
+
+    /// Which of them they may not read, unless --reference-allow says so. Default: all. As with Tinkerbell, a rule of one's own takes the
+    /// place of that: what no rule denies is allowed then.
+    #[arg(
+        long = "reference-deny",
+        env = "METALPLANE_BOOT_REFERENCE_DENY",
+        value_name = "RULE",
+        value_delimiter = '|',
+        value_parser = rule
+    )]
+    pub reference_deny: Vec<String>,
+
     #[arg(long, env = "METALPLANE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
@@ -151,6 +176,10 @@ pub struct Args {
 impl Args {
     pub(crate) fn modes(&self) -> Modes {
         Modes { interface: self.dhcp, subnets: self.dhcp_subnets.clone() }
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        Rules::new(self.reference_allow.clone(), self.reference_deny.clone(), self.seeds_namespace.clone())
     }
 
     pub(crate) fn choice(&self) -> Programs {
@@ -188,6 +217,10 @@ fn architecture(text: &str) -> Result<(u16, String), String> {
         Some((number.parse().ok()?, name.to_owned())).filter(|(_, name)| !name.is_empty() && !name.contains('/'))
     };
     read().ok_or_else(|| "write NUMBER=NAME, the number as in DHCP's option 93".to_owned())
+}
+
+fn rule(text: &str) -> Result<String, String> {
+    references::check(text).map(|()| text.to_owned())
 }
 
 fn argument(text: &str) -> Result<String, String> {

@@ -11,6 +11,7 @@
 //! | `metrics.rs` | numbers for Prometheus |
 //! | `replicas.rs` | this replica, and the others on its network |
 //! | `grpc/` | Tinkerbell's agents |
+//! | `references.rs` | the objects that templates read as `.references` |
 //! | `reports.rs` | what was seen of servers, into their HardwareReports |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
 //! | `world.rs` | what the API server told, and the writes |
@@ -27,6 +28,7 @@ mod grpc;
 mod http;
 mod identity;
 mod metrics;
+mod references;
 mod replicas;
 mod reports;
 mod script;
@@ -42,6 +44,7 @@ use args::Args;
 use files::Files;
 use identity::Identity;
 use kube::Client;
+use references::Reader;
 use replicas::Replicas;
 use runtime::http::{self as pages, Page};
 use seeds::Seeds;
@@ -60,13 +63,14 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
     }
     let mut tasks = JoinSet::new();
     let seeds = Arc::new(Seeds::new(client.clone(), &args.seeds_namespace));
+    let reader = Reader::new(client.clone(), args.rules());
     let world = World::start(client, &args.inventory_namespace, nonce(), &mut tasks);
     let ready = Arc::new(AtomicBool::new(false));
     let service = async {
         world.wait_ready().await?;
         ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        Box::pin(serve(args, (&world, seeds), files, (identity, replicas))).await
+        Box::pin(serve(args, (&world, seeds, reader), files, (identity, replicas))).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
@@ -83,7 +87,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
 
 async fn serve(
     args: &Args,
-    (world, seeds): (&Arc<World>, Arc<Seeds>),
+    (world, seeds, reader): (&Arc<World>, Arc<Seeds>, Reader),
     files: Arc<Files>,
     (identity, replicas): (Identity, Replicas),
 ) -> Result<()> {
@@ -138,7 +142,7 @@ async fn serve(
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
         result = numbers => result.context("serving metrics"),
-        () = workflows::run(world.clone()) => Ok(()),
+        () = workflows::run(world.clone(), reader) => Ok(()),
         () = reports::run(world, kept, seen) => Ok(()),
     }
 }

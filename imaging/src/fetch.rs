@@ -1,81 +1,97 @@
-//! Reading an URL: http and https, a few redirects, never from https to http.
+//! Reading an URL: http and https, a few redirects, never from https to http. What is broken off goes on where it was, if a checksum
+//! tells at the end whether it was the same file throughout.
 
+use crate::client::{self, next};
 use crate::feed::Chunk;
 use crate::{Error, Kind, Progress, Source};
-use bytes::Bytes;
-use http::{Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::ClientConfig;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
-use trust::Bundle;
+use tokio::time::{Instant, sleep};
 use url::Url;
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// The server says nothing for so long.
-const STALL: Duration = Duration::from_secs(60);
 const REDIRECTS: usize = 5;
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How often in a row a file is asked for again of which nothing more comes, and how long before each time.
+const AGAIN: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Sends all of it. Returns when everything was sent, or when the receiver is gone (it says why).
 pub(crate) async fn fetch(source: &Source, chunks: &mpsc::Sender<Chunk>, progress: &Progress<'_>) -> Result<(), Error> {
-    let url = source.url.as_str();
-    let (response, _) = follow(source, None).await?;
-    send(url, response, chunks, progress).await
+    let (response, _) = follow(source, &HeaderMap::new()).await?;
+    send(source, response, chunks, progress).await
 }
 
 async fn send(
-    url: &str,
+    source: &Source,
     response: Response<Incoming>,
     chunks: &mpsc::Sender<Chunk>,
     progress: &Progress<'_>,
 ) -> Result<(), Error> {
-    let header = |name| response.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let length = header(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
     let measured = length.is_some() || header(header::TRANSFER_ENCODING).is_some();
+    let version = Version::of(&response);
     if chunks.send(Chunk::Begin { length }).await.is_err() {
         return Ok(());
     }
     let mut body = response.into_body();
-    let (mut read, mut told) = (0u64, Instant::now());
+    let (mut read, mut told, mut tries) = (0u64, Instant::now(), 0);
     loop {
-        let Some(data) = next(url, &mut body, read, length).await? else { break };
-        read += data.len() as u64;
-        if chunks.send(Chunk::Data(data)).await.is_err() {
-            return Ok(());
-        }
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            progress.bytes.store(read, Ordering::Relaxed);
-            progress.wake.notify_one();
-        }
-    }
-    if let Some(length) = length.filter(|length| *length != read) {
-        return Err(unreachable(url, &format!("it ended after {read} of {length} bytes")));
+        let cause = match next(&source.url, &mut body, read, length).await {
+            Ok(Some(data)) => {
+                (read, tries) = (read + data.len() as u64, 0);
+                if chunks.send(Chunk::Data(data)).await.is_err() {
+                    return Ok(());
+                }
+                if told.elapsed() >= TELL_EVERY {
+                    told = Instant::now();
+                    progress.bytes.store(read, Ordering::Relaxed);
+                    progress.wake.notify_one();
+                }
+                continue;
+            }
+            Ok(None) if length.is_none_or(|length| length == read) => break,
+            Ok(None) => {
+                unreachable(&source.url, &format!("it ended after {read} of {} bytes", length.unwrap_or_default()))
+            }
+            Err(error) => error,
+        };
+        body = rest(source, read, length, &version, &mut tries, cause).await?;
     }
     // A writer that ended early says why itself.
     let _ = chunks.send(Chunk::End { measured }).await;
     Ok(())
 }
 
-/// The next bytes of a body, of which `read` have come; `None`: its end.
-async fn next(url: &str, body: &mut Incoming, read: u64, length: Option<u64>) -> Result<Option<Bytes>, Error> {
-    loop {
-        let frame = timeout(STALL, body.frame()).await;
-        let frame = frame.map_err(|_| unreachable(url, &format!("nothing came for {} s", STALL.as_secs())))?;
-        let Some(frame) = frame else { return Ok(None) };
-        let frame = frame.map_err(|error| unreachable(url, &early(read, length, &error)))?;
-        if let Ok(data) = frame.into_data() {
-            return Ok(Some(data));
+/// What is missing of a file that was broken off. Only of one with a checksum: else nothing tells whether both halves are of one file.
+async fn rest(
+    source: &Source,
+    read: u64,
+    length: Option<u64>,
+    version: &Version,
+    tries: &mut u32,
+    cause: Error,
+) -> Result<Incoming, Error> {
+    let Some(length) = length.filter(|length| source.checksum.is_some() && read > 0 && read < *length) else {
+        return Err(cause);
+    };
+    while *tries < AGAIN {
+        *tries += 1;
+        sleep(PAUSE * *tries).await;
+        match follow(source, &range(read, length - read)).await {
+            // Where the server serves no parts, or another file by now, what there was does not go on.
+            Ok((response, _)) => {
+                let goes_on = begins(&response) == Some(read) && Version::of(&response) == *version;
+                return if goes_on { Ok(response.into_body()) } else { Err(cause) };
+            }
+            Err(error) if error.kind == Kind::Unreachable => {}
+            Err(_) => return Err(cause),
         }
     }
+    Err(cause)
 }
 
 /// A file that is read by parts, in any order (RFC 9110, 14). It is the same file throughout.
@@ -93,7 +109,7 @@ struct Version(Option<String>, Option<String>);
 
 impl Version {
     fn of(response: &Response<Incoming>) -> Self {
-        let header = |name| response.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+        let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         Self(header(header::ETAG).map(str::to_owned), header(header::LAST_MODIFIED).map(str::to_owned))
     }
 }
@@ -101,14 +117,14 @@ impl Version {
 impl<'a> Parts<'a> {
     /// `Err`: the server serves no parts, too.
     pub(crate) async fn open(source: &'a Source) -> Result<Self, Error> {
-        let (response, url) = follow(source, Some((0, 1))).await?;
+        let (response, url) = follow(source, &range(0, 1)).await?;
         let length = total(source, &response)?;
         Ok(Self { source, url, length, version: Version::of(&response) })
     }
 
     pub(crate) async fn read(&self, first: u64, length: usize) -> Result<Vec<u8>, Error> {
         let name = self.source.url.as_str();
-        let response = get(&self.url, self.source, Some((first, length as u64))).await?;
+        let response = client::get(self.source, &self.url, &range(first, length as u64)).await?;
         if !response.status().is_success() {
             return Err(answered(&self.url, response.status()));
         }
@@ -130,10 +146,10 @@ impl<'a> Parts<'a> {
 
     /// All of it in order, to the same end as [`fetch`].
     pub(crate) async fn whole(&self, chunks: &mpsc::Sender<Chunk>, progress: &Progress<'_>) -> Result<(), Error> {
-        let response = get(&self.url, self.source, None).await?;
+        let response = client::get(self.source, &self.url, &HeaderMap::new()).await?;
         match response.status() {
             StatusCode::OK if Version::of(&response) == self.version => {
-                send(&self.source.url, response, chunks, progress).await
+                send(self.source, response, chunks, progress).await
             }
             StatusCode::OK => {
                 let message = format!("{}: it was changed while it was read", plain(&self.source.url));
@@ -155,98 +171,56 @@ fn total(source: &Source, response: &Response<Incoming>) -> Result<u64, Error> {
     })
 }
 
-fn early(read: u64, length: Option<u64>, error: &hyper::Error) -> String {
-    let length = length.map(|length| format!(" of {length}")).unwrap_or_default();
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("it ended after {read}{length} bytes: {error}{cause}")
+/// The first byte of the part of a file that an answer has.
+fn begins(response: &Response<Incoming>) -> Option<u64> {
+    let range = response.headers().get(header::CONTENT_RANGE)?.to_str().ok()?;
+    let first = range.strip_prefix("bytes ")?.split('-').next()?.parse().ok();
+    first.filter(|_| response.status() == StatusCode::PARTIAL_CONTENT)
 }
 
-/// A part of a file: its first byte and its length.
-type Part = (u64, u64);
+/// The header that asks for a part of a file.
+fn range(first: u64, length: u64) -> HeaderMap {
+    let value = HeaderValue::try_from(format!("bytes={first}-{}", first + length.max(1) - 1));
+    value.into_iter().map(|value| (header::RANGE, value)).collect()
+}
 
 /// The answer, and where redirects led.
-async fn follow(source: &Source, part: Option<Part>) -> Result<(Response<Incoming>, Url), Error> {
-    let invalid = |cause: String| Error::new(Kind::Invalid, format!("{}: {cause}", plain(&source.url)));
-    let mut url = Url::parse(&source.url).map_err(|error| invalid(error.to_string()))?;
+pub(crate) async fn follow(source: &Source, headers: &HeaderMap) -> Result<(Response<Incoming>, Url), Error> {
+    let refused = |cause: String| Error::new(Kind::Invalid, format!("{}: {cause}", plain(&source.url)));
+    let mut url = Url::parse(&source.url).map_err(|error| refused(error.to_string()))?;
     for _ in 0..=REDIRECTS {
-        let response = get(&url, source, part).await?;
+        let response = client::get(source, &url, headers).await?;
         let status = response.status();
         if status.is_redirection() {
             let target = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
             let target = target.and_then(|target| url.join(target).ok());
-            let target = target.ok_or_else(|| invalid(format!("{status} without a usable Location")))?;
+            let target = target.ok_or_else(|| refused(format!("{status} without a usable Location")))?;
             if url.scheme() == "https" && target.scheme() != "https" {
-                return Err(invalid(format!("redirected from https to {}", target.scheme())));
+                return Err(refused(format!("redirected from https to {}", target.scheme())));
             }
             url = target;
             continue;
         }
         return match status {
             StatusCode::OK => Ok((response, url)),
-            StatusCode::PARTIAL_CONTENT if part.is_some() => Ok((response, url)),
+            StatusCode::PARTIAL_CONTENT if headers.contains_key(header::RANGE) => Ok((response, url)),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => match &source.access {
+                Some(access) if access.covers(&url) => Err(access.refused(&url, status)),
+                _ => Err(answered(&url, status)),
+            },
             status => Err(answered(&url, status)),
         };
     }
-    Err(invalid(format!("more than {REDIRECTS} redirects")))
+    Err(refused(format!("more than {REDIRECTS} redirects")))
 }
 
-fn answered(url: &Url, status: StatusCode) -> Error {
+pub(crate) fn answered(url: &Url, status: StatusCode) -> Error {
     let class = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Kind::Unauthorized,
         StatusCode::NOT_FOUND | StatusCode::GONE => Kind::NotFound,
         _ => Kind::Busy,
     };
     Error::new(class, format!("{}: the server answered {status}", without_secrets(url)))
-}
-
-async fn get(url: &Url, source: &Source, part: Option<Part>) -> Result<Response<Incoming>, Error> {
-    let invalid = |cause: String| Error::new(Kind::Invalid, format!("{}: {cause}", without_secrets(url)));
-    let uri: Uri = url.as_str().parse().map_err(|error| invalid(format!("{error}")))?;
-    let mut request = Request::get(uri).header(header::USER_AGENT, &source.user_agent);
-    if let Some((first, length)) = part {
-        request = request.header(header::RANGE, format!("bytes={first}-{}", first + length.max(1) - 1));
-    }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| invalid(error.to_string()))?;
-    let answered = match url.scheme() {
-        "http" => timeout(STALL, http_client().request(request)).await,
-        "https" => {
-            let client = https_client(source.authorities.as_ref()).map_err(invalid)?;
-            timeout(STALL, client.request(request)).await
-        }
-        other => return Err(invalid(format!("{other} is not served: use http or https"))),
-    };
-    let answered = answered.map_err(|_| unreachable(url.as_str(), "no answer"))?;
-    answered.map_err(|error| {
-        if let Some(refusal) = trust::refusal(&error) {
-            return unreachable(url.as_str(), &refusal.advice(source.authorities_field));
-        }
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        unreachable(url.as_str(), &format!("{error}{cause}"))
-    })
-}
-
-fn connector() -> HttpConnector {
-    let mut http = HttpConnector::new();
-    http.set_connect_timeout(Some(CONNECT));
-    http
-}
-
-fn http_client() -> Client<HttpConnector, Empty<Bytes>> {
-    Client::builder(TokioExecutor::new()).build(connector())
-}
-
-fn https_client(authorities: Option<&Bundle>) -> Result<Client<HttpsConnector<HttpConnector>, Empty<Bytes>>, String> {
-    let mut http = connector();
-    http.enforce_http(false);
-    let config = match authorities {
-        Some(bundle) => bundle.client()?,
-        None => {
-            let config = ClientConfig::builder().with_native_roots();
-            config.map_err(|error| format!("no certificates to trust: {error}"))?.with_no_client_auth()
-        }
-    };
-    let https = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(http);
-    Ok(Client::builder(TokioExecutor::new()).build(https))
 }
 
 /// Signed URLs have credentials in the query, others in the user part: neither belongs into a message.
@@ -261,6 +235,10 @@ pub fn plain(url: &str) -> String {
     Url::parse(url).map_or_else(|_| "the URL".to_owned(), |url| without_secrets(&url))
 }
 
-fn unreachable(url: &str, cause: &str) -> Error {
+pub(crate) fn unreachable(url: &str, cause: &str) -> Error {
     Error::new(Kind::Unreachable, format!("{}: {cause}", plain(url)))
+}
+
+pub(crate) fn invalid(url: &Url, cause: &str) -> Error {
+    Error::new(Kind::Invalid, format!("{}: {cause}", without_secrets(url)))
 }

@@ -1,9 +1,10 @@
 //! The partition table (GPT; UEFI 2.10, 5.3) of an image that is smaller than its disk: its backup is moved to the disk's end, and a
-//! partition is added there ([`partition`]).
+//! partition is added there ([`partition`]); or a new table ([`create`]).
 //!
 //! An image has its backup GPT at its own end, which lies anywhere on a larger disk: firmware and tools call such a table
 //! damaged, and no partition can grow behind it.
 
+pub mod create;
 pub mod partition;
 
 use std::fs::File;
@@ -31,6 +32,7 @@ mod at {
     pub(super) const ALTERNATE_LBA: usize = 32;
     pub(super) const FIRST_USABLE: usize = 40;
     pub(super) const LAST_USABLE: usize = 48;
+    pub(super) const DISK: usize = 56;
     pub(super) const ENTRIES_LBA: usize = 72;
     pub(super) const ENTRY_COUNT: usize = 80;
     pub(super) const ENTRY_SIZE: usize = 84;

@@ -7,13 +7,15 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`fetch`] | http and https, a few redirects, a limit for silence |
+//! | [`registry`] | where in a registry of containers an image of a disk is, and as whom it is asked for |
 //! | [`feed`] | the chunks as a stream that knows whether its end came or was cut off |
 //! | [`decode`] | raw, gzip, zstd, xz, bzip2 and qcow2, told from each other by their first bytes |
 //! | [`qcow2`] | a qcow2 image as the disk that it stands for, read by parts of its file |
 //! | [`sink`] | the writing thread |
 //! | [`stream`] | what is no image of a disk, given to a reader of somebody else's |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
-//! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there |
+//! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there; a new table |
+//! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
 //!
 //! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
@@ -28,6 +30,7 @@
 //!
 //! The DPU agent's imports and the installer are what uses it. It depends on nothing of ours.
 
+mod client;
 pub mod decode;
 pub mod disk;
 mod feed;
@@ -35,9 +38,11 @@ pub mod fetch;
 pub mod gpt;
 pub mod nocloud;
 pub mod qcow2;
+pub mod registry;
 mod remote;
 mod sink;
 mod stream;
+pub mod swap;
 
 pub use decode::Packing;
 pub use disk::{Disk, FileDisk};
@@ -157,10 +162,28 @@ pub struct Source {
     pub packing: Packing,
     /// Who asks: the HTTP header `User-Agent`.
     pub user_agent: String,
-    /// The authorities that vouch for an https server; `None`: those of this system.
-    pub authorities: Option<Bundle>,
+    pub authorities: Authorities,
     /// Where they are written, for the message of a server that they do not vouch for.
     pub authorities_field: &'static str,
+    /// As whom, where the server is a registry.
+    pub access: Option<registry::Access>,
+}
+
+/// Who vouches for an https server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authorities {
+    /// Those that this system trusts.
+    Public,
+    /// These alone.
+    These(Bundle),
+    /// Nobody: whoever answers is the server.
+    NotAsked,
+}
+
+impl From<Option<Bundle>> for Authorities {
+    fn from(named: Option<Bundle>) -> Self {
+        named.map_or(Self::Public, Self::These)
+    }
 }
 
 /// What of the target is kept behind the image's end.

@@ -61,8 +61,9 @@ impl Case {
             checksum_field: "CHECKSUM",
             packing: Packing::ByMagic,
             user_agent: "test".to_owned(),
-            authorities: None,
+            authorities: imaging::Authorities::Public,
             authorities_field: "CA_BUNDLE",
+            access: None,
         };
         let target = Target {
             name: "disk /dev/test".to_owned(),

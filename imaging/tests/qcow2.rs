@@ -71,8 +71,9 @@ async fn copy(url: String, checksum: Option<&str>, disk: &Path, size: usize) -> 
         checksum_field: "CHECKSUM",
         packing: Packing::ByMagic,
         user_agent: "test".to_owned(),
-        authorities: None,
+        authorities: imaging::Authorities::Public,
         authorities_field: "CA_BUNDLE",
+        access: None,
     };
     let target = Target {
         name: "disk /dev/test".to_owned(),

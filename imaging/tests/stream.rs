@@ -34,8 +34,9 @@ async fn read(answer: Vec<u8>, packing: Packing, checksum: Option<&str>) -> Resu
         checksum_field: "TARFILE_CHECKSUM",
         packing,
         user_agent: "test".to_owned(),
-        authorities: None,
+        authorities: imaging::Authorities::Public,
         authorities_field: "CA_BUNDLE",
+        access: None,
     };
     let (bytes, wake) = (AtomicU64::new(0), Notify::new());
     let progress = Progress { bytes: &bytes, wake: &wake };

@@ -3,12 +3,17 @@
 //! Its certificate is signed by an authority of its own, which containerd, and whoever pushes, has to be told.
 
 use crate::preflight;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
 
 pub const USER: &str = "metalplane";
 /// Not a secret: it is here.
@@ -17,6 +22,9 @@ pub const PASSWORD: &str = "only-in-a-sandbox";
 const HTPASSWD: &str = "metalplane:$2b$04$LB04C316KeAhvUYA2MqBQOIGAUZYHECDbD5Ppa8GX1AV2ZG.w9Xuq\n";
 /// Where a node's containerd looks for the authorities of registries, one folder each (containerd, `docs/hosts.md`).
 pub const HOSTS: &str = "/var/lib/containerd-certs.d";
+
+/// A registry that was started.
+const LISTENS: Duration = Duration::from_secs(60);
 
 /// The files of a registry that is not started yet.
 #[derive(Debug, Clone)]
@@ -30,6 +38,23 @@ pub struct Registry {
 /// The registry's program, and the environment that it needs.
 pub async fn program() -> Result<(PathBuf, BTreeMap<String, String>)> {
     preflight::unpacked("docker-registry", "docker-registry").await
+}
+
+/// With a configuration, until it is dropped. It listens when this returns.
+pub async fn serve(config: &Path, address: SocketAddr) -> Result<Child> {
+    let (program, environment) = program().await?;
+    let mut command = Command::new(program);
+    command.arg("serve").arg(config).envs(environment).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut process = command.kill_on_drop(true).spawn().context("start the registry")?;
+    let began = Instant::now();
+    while let Err(error) = TcpStream::connect(address).await {
+        if let Some(status) = process.try_wait()? {
+            bail!("the registry ended: {status}");
+        }
+        ensure!(began.elapsed() < LISTENS, "the registry does not listen: {error}");
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(process)
 }
 
 impl Registry {
@@ -59,6 +84,11 @@ impl Registry {
              auth: {{htpasswd: {{realm: sandbox, path: {passwords}}}}}\n"
         );
         Ok(Self { address, ca_file, config: write("config.yml", &config)? })
+    }
+
+    /// As [`serve`] does it.
+    pub async fn start(&self) -> Result<Child> {
+        serve(&self.config, self.address).await
     }
 
     pub fn arguments(&self) -> [String; 2] {

@@ -162,6 +162,13 @@ pub const SETTINGS: &[Setting] = &[
     within(BOOT, "boot.agentsKeySecret", r#""other""#),
     within(BOOT, "boot.metricsPort", "9767"),
     within(BOOT, "boot.syslog", r#""192.0.2.3""#),
+    within(BOOT, "boot.references.allow", r#"[{"reference": {"resource": ["lvms"]}}]"#),
+    within(BOOT, "boot.references.deny", r#"[{"reference": {"resource": ["pods"]}}]"#),
+    within(
+        BOOT,
+        "boot.references.readable",
+        r#"[{"namespace": "tink", "group": "example.org", "resources": ["lvms"]}]"#,
+    ),
     within(BOOT, "boot.nodeSelector", r#"{"boot": "here"}"#),
     within(BOOT, "boot.tolerations", r#"[{"operator": "Exists"}]"#),
     within(BOOT, "boot.resources", r#"{"requests": {"cpu": "70m"}}"#),

@@ -5,6 +5,7 @@ mod graph;
 mod netboot;
 mod networks;
 mod older;
+mod references;
 mod sessions;
 mod site;
 
@@ -44,6 +45,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     let test = "a_server_boots_and_its_workflow_succeeds";
     if site::clients().is_none() {
         networks::prefetch().await;
+        references::prefetch();
         if let Err(reason) = site::run_inside(test, &[]) {
             eprintln!("SKIP {test}: {reason}");
         }
@@ -66,6 +68,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     networks::behind_a_relay(test, &dir, &log).await;
     Box::pin(workflow(&site)).await;
     Box::pin(graph::workflow(&site)).await;
+    Box::pin(references::workflows(test, &site)).await;
     Box::pin(older::workflow(test, &site)).await;
     drop(service);
     Box::pin(sessions::workflow(&site, &dir, &arguments)).await;
@@ -100,6 +103,7 @@ fn arguments(dir: &tempfile::TempDir) -> Vec<String> {
         format!("--inventory-namespace={INVENTORY}"),
         format!("--seeds-namespace={SEEDS}"),
         format!("--files={}", path(dir, "files").display()),
+        format!("--reference-allow={}", references::RULE),
         format!("--program=ipxe.efi={digest}@{}", path(dir, "ipxe.efi").display()),
     ]
 }

@@ -167,8 +167,9 @@ async fn run(
         checksum_field: "spec.import.checksum",
         packing: Packing::AsIs,
         user_agent: format!("metalplane-dpu-agent/{}", runtime::version::VERSION),
-        authorities,
+        authorities: authorities.into(),
         authorities_field: CA_BUNDLE,
+        access: None,
     };
     let target = Target {
         name: format!("volume {}", job.volume),

@@ -56,7 +56,7 @@ fn what_was_packed_is_unpacked_in_one_member_and_in_several() {
         assert!(unpack(&packed).expect("unpacked") == data(), "{format:?}");
         let twice = [packed.clone(), packed].concat();
         assert!(unpack(&twice).expect("unpacked") == [data(), data()].concat(), "{format:?}, two members");
-        assert_eq!(unpack(&pack(format, &[])).expect("unpacked"), [], "{format:?}, nothing");
+        assert_eq!(unpack(&pack(format, &[])).expect("unpacked"), Vec::<u8>::new(), "{format:?}, nothing");
     }
 }
 

@@ -11,13 +11,13 @@ const BASIC_DATA: [u8; 16] =
     [0xa2, 0xa0, 0xd0, 0xeb, 0xe5, 0xb9, 0x33, 0x44, 0x87, 0xc0, 0x68, 0xb6, 0xb7, 0x26, 0x99, 0xc7];
 
 /// Fields of an entry, by their offsets.
-mod field {
-    pub(super) const TYPE: usize = 0;
-    pub(super) const UNIQUE: usize = 16;
-    pub(super) const FIRST: usize = 32;
-    pub(super) const LAST: usize = 40;
-    pub(super) const NAME: usize = 56;
-    pub(super) const END: usize = 128;
+pub(super) mod field {
+    pub(in crate::gpt) const TYPE: usize = 0;
+    pub(in crate::gpt) const UNIQUE: usize = 16;
+    pub(in crate::gpt) const FIRST: usize = 32;
+    pub(in crate::gpt) const LAST: usize = 40;
+    pub(in crate::gpt) const NAME: usize = 56;
+    pub(in crate::gpt) const END: usize = 128;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub fn at_the_end(
 }
 
 /// UTF-16LE, 36 characters.
-fn encoded(name: &str) -> [u8; field::END - field::NAME] {
+pub(super) fn encoded(name: &str) -> [u8; field::END - field::NAME] {
     let mut bytes = [0; field::END - field::NAME];
     for (into, unit) in bytes.chunks_exact_mut(2).zip(name.encode_utf16()) {
         into.copy_from_slice(&unit.to_le_bytes());

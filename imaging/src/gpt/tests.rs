@@ -168,3 +168,43 @@ fn sgdisk_finds_the_partition_that_was_added() {
     assert!(told.contains(&format!("First sector: {}", place.offset / 512)), "{told}");
     assert!(partition::at_the_end(disk_of(&[], DISK).as_file(), (DISK, 512), "cidata", 1, [9; 16]).is_err());
 }
+
+#[test]
+fn sgdisk_finds_a_new_table_whole() {
+    use create::{Kind, Partition, create, usable};
+    const MIB: u64 = 1 << 20;
+    let partition = |name: &str, kind, offset, length| Partition { name: name.to_owned(), kind, offset, length };
+    let mut all = vec![
+        partition("BIOS", Kind::BiosBoot, MIB, MIB),
+        partition("EFI", Kind::EfiSystem, 2 * MIB, 3 * MIB),
+        partition("SWAP", Kind::Swap, 5 * MIB, MIB),
+    ];
+    for sector in SECTORS {
+        let file = disk_of(&[0xff; 8192], DISK);
+        let (_, end) = usable(DISK, sector).expect("room");
+        all.truncate(3);
+        all.push(partition("ROOT", Kind::Linux, 6 * MIB, end - 6 * MIB));
+        let mut next = 0;
+        let mut unique = || {
+            next += 1;
+            Ok([next; 16])
+        };
+        create(file.as_file(), (DISK, sector), &all, &mut unique).expect("created");
+        let read = Table::read(file.as_file(), DISK, sector).expect("read").expect("a table");
+        assert_eq!(u64_at(&read.header, at::LAST_USABLE) * sector + sector, end);
+        for (overlap, length) in [(5 * MIB, MIB), (7 * MIB, DISK), (7 * MIB, 0)] {
+            let with = [&all[..3], &[partition("more", Kind::Linux, overlap, length)]].concat();
+            create(file.as_file(), (DISK, sector), &with, &mut unique).expect_err("no room");
+        }
+        if sector != 512 {
+            continue;
+        }
+        let printed = Command::new("sgdisk").args(["--verify", "--print"]).arg(file.path()).output();
+        let printed = printed.expect("sgdisk starts (package gdisk)");
+        let text = String::from_utf8_lossy(&printed.stdout).into_owned();
+        assert!(text.contains("No problems found"), "{text}");
+        for line in ["EF02  BIOS", "EF00  EFI", "8200  SWAP", "8300  ROOT"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+}

@@ -64,8 +64,9 @@ impl Job {
             checksum_field: CHECKSUM,
             packing,
             user_agent: format!("metalplane-installer/{VERSION}"),
-            authorities: optional(action, CA_BUNDLE).map(authorities).transpose()?,
+            authorities: optional(action, CA_BUNDLE).map(authorities).transpose()?.into(),
             authorities_field: CA_BUNDLE,
+            access: None,
         };
         Ok(Self {
             source,

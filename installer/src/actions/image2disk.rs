@@ -30,27 +30,25 @@ use version::VERSION;
 
 /// The key.
 pub(super) const CA_BUNDLE: &str = "CA_BUNDLE";
+/// What to write as `DEST_DISK`.
+pub(super) const DISK: &str = "a disk as /dev/nvme0n1, or select:<key>=<value>";
 /// Between two tries of a download.
 const AGAIN: Duration = Duration::from_secs(5);
 /// For the kernel to let go of old partitions, and for the nodes of new ones.
 const PARTITIONS: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
-struct Job {
-    source: Source,
+pub(super) struct Job {
+    pub(super) source: Source,
     /// Whether and how long a download that failed for the network's sake begins anew.
-    retry: Option<Duration>,
-    tell_every: Duration,
+    pub(super) retry: Option<Duration>,
+    pub(super) tell_every: Duration,
 }
 
 impl Job {
     fn read(action: &Action) -> Result<Self, String> {
         let url = required(action, "IMG_URL", "the image's URL")?.to_owned();
-        let packing = match truth(action, "COMPRESSED")? {
-            None => Packing::ByMagic,
-            Some(true) => Packing::Compressed,
-            Some(false) => Packing::Uncompressed,
-        };
+        let packing = packing(action)?;
         let checksum = optional(action, "CHECKSUM").map(str::parse::<Checksum>).transpose();
         let checksum = checksum.map_err(|error| format!("CHECKSUM: {error}"))?;
         let minutes = number(action, "RETRY_DURATION_MINUTES", 10)?;
@@ -63,11 +61,21 @@ impl Job {
             checksum_field: "CHECKSUM",
             packing,
             user_agent: format!("metalplane-installer/{VERSION}"),
-            authorities,
+            authorities: authorities.into(),
             authorities_field: CA_BUNDLE,
+            access: None,
         };
         Ok(Self { source, retry, tell_every })
     }
+}
+
+/// `COMPRESSED` is held against what the first bytes say.
+pub(super) fn packing(action: &Action) -> Result<Packing, String> {
+    Ok(match truth(action, "COMPRESSED")? {
+        None => Packing::ByMagic,
+        Some(true) => Packing::Compressed,
+        Some(false) => Packing::Uncompressed,
+    })
 }
 
 /// PEM or its base64.
@@ -99,22 +107,26 @@ pub(super) fn of_qemu(action: &Action) -> Result<Action, String> {
 
 pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
     let job = Job::read(action)?;
-    let disk = disks.find(required(action, "DEST_DISK", "a disk as /dev/nvme0n1, or select:<key>=<value>")?)?;
+    let disk = disks.find(required(action, "DEST_DISK", DISK)?)?;
+    write(&job, &disk, action.deadline, lines).await
+}
+
+pub(super) async fn write(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Result<(), String> {
     let give_up = job.retry.map(|retry| Instant::now() + retry);
     loop {
-        let failed = match copy(&job, &disk, action.deadline, lines).await {
+        let failed = match copy(job, disk, deadline, lines).await {
             Ok(()) => break,
             Err(error) => error,
         };
         let passes = matches!(failed.kind, Kind::Unreachable | Kind::Busy);
         let next = Instant::now() + AGAIN;
-        if !passes || next >= action.deadline || give_up.is_none_or(|until| next >= until) {
+        if !passes || next >= deadline || give_up.is_none_or(|until| next >= until) {
             return Err(failed.message);
         }
         lines.say(&format!("{failed}; beginning anew"));
         sleep(AGAIN).await;
     }
-    finish(&disk, lines).await
+    finish(disk, lines).await
 }
 
 async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Result<(), Error> {

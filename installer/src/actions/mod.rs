@@ -6,6 +6,8 @@ mod cexec;
 mod erase;
 mod image2disk;
 mod kexec;
+mod oci2disk;
+mod rootio;
 mod seed;
 mod writefile;
 
@@ -15,8 +17,22 @@ use crate::lines::Lines;
 use crate::session::Session;
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
-pub const NAMES: [&str; 10] =
-    ["image2disk", "qemuimg2disk", "archive2disk", "writefile", "seed", "cexec", "kexec", "erase", "inspect", "reboot"];
+pub const NAMES: [&str; 12] = [
+    "image2disk",
+    "qemuimg2disk",
+    "oci2disk",
+    "archive2disk",
+    "writefile",
+    "seed",
+    "cexec",
+    "kexec",
+    "rootio",
+    "erase",
+    "inspect",
+    "reboot",
+];
+/// The one that does what its command says.
+const COMMANDED: &str = "rootio";
 /// Those that tell of the disks in a report of their own, or leave them alone.
 const TELLS_ITSELF: [&str; 3] = ["erase", "kexec", "reboot"];
 
@@ -48,7 +64,7 @@ impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let action = &waited_for(action, lines)?;
         let name = basename(&action.image);
-        if NAMES.contains(&name) && !action.command.is_empty() {
+        if NAMES.contains(&name) && name != COMMANDED && !action.command.is_empty() {
             return Err(format!(
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
@@ -62,11 +78,13 @@ impl Actions for BuiltIn {
                 let action = image2disk::of_qemu(action)?;
                 Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
             }
+            "oci2disk" => Box::pin(oci2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "archive2disk" => Box::pin(archive2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),
             "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),
+            COMMANDED => Box::pin(rootio::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
                 "not built in: {other:?} (image {}); the installer has {} and waitdaemon, and runs no containers: for other \

@@ -59,7 +59,7 @@ fn write(disk: &Disk, files: &BTreeMap<String, Vec<u8>>) -> io::Result<Place> {
 }
 
 /// A random GUID (RFC 9562, 5.4), its first three fields in little endian as GPT has them.
-fn unique() -> io::Result<[u8; 16]> {
+pub(super) fn unique() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     if getrandom(&mut bytes, GetRandomFlags::empty())? < bytes.len() {
         return Err(io::Error::other("too few random bytes"));

@@ -4,5 +4,7 @@
 mod agent;
 mod guest;
 mod machine;
+mod registry;
+mod rootio;
 mod server;
 mod system;

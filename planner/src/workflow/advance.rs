@@ -1,18 +1,26 @@
 //! What time and other objects change of a Workflow, whatever its agent does.
 
+use super::document::Rendered;
 use super::ended::{self, Why};
 use super::extras::{EXTRAS, Extras};
+use super::references::References;
 use super::status::set;
 use super::turn::{first_agent, open};
 use super::{boots_are_asked, is_terminal, later, render, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{Workflow, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 /// An agent that reports in time may be heard of so much later.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);
 
+/// What references lead to is not watched.
+const READ_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+
 const RENDERED: &str = "TemplateRenderedSuccess";
+/// As upstream: the message says which.
+const ERROR: &str = "Error";
 
 /// A run of a template with keys of ours waits no longer for agents that never ask, if the template sets no `global_timeout`.
 const LONGEST_RUN: i64 = 24 * 3600;
@@ -33,12 +41,28 @@ pub fn advance(
     hardware: Option<&Hardware>,
     now: Timestamp,
 ) -> Advance {
+    advance_with(workflow, template, hardware, &References::default(), now)
+}
+
+/// The same of a Workflow whose template reads references.
+pub fn advance_with(
+    workflow: &Workflow,
+    template: Option<&Template>,
+    hardware: Option<&Hardware>,
+    references: &References<Value>,
+    now: Timestamp,
+) -> Advance {
     if workflow.metadata.deletion_timestamp.is_some() || workflow.spec.disabled == Some(true) || is_terminal(workflow) {
         return Advance::default();
     }
     let before = workflow.status.clone().unwrap_or_default();
     match state_of(workflow) {
-        "" => begin(workflow, template, hardware, before, now),
+        "" => {
+            let status = begin(workflow, template, hardware, references, before, now);
+            let waits = status.as_ref().is_none_or(|status| status.state.is_none());
+            let wake_at = (waits && !references.is_empty()).then(|| now.checked_add(READ_AGAIN).ok()).flatten();
+            Advance { status, wake_at }
+        }
         state::PENDING | state::RUNNING => end(before, now),
         // PREPARING and POST: `boot.rs`.
         _ => Advance::default(),
@@ -49,14 +73,16 @@ fn begin(
     workflow: &Workflow,
     template: Option<&Template>,
     hardware: Option<&Hardware>,
+    references: &References<Value>,
     before: WorkflowStatus,
     now: Timestamp,
-) -> Advance {
+) -> Option<WorkflowStatus> {
     let mut status = before.clone();
-    let failed = |status: &mut WorkflowStatus, message: String| {
+    let not_for = |status: &mut WorkflowStatus, reason: &str, message: &str| {
         status.template_rendering = Some("failed".to_owned());
-        set(status, RENDERED, "False", "Error", &message, now);
+        set(status, RENDERED, "False", reason, message, now);
     };
+    let failed = |status: &mut WorkflowStatus, message: String| not_for(status, ERROR, &message);
     let name = workflow.spec.template_ref.as_deref().unwrap_or_default();
     let text = template.and_then(|template| template.spec.data.as_deref());
     let hardware_ref = workflow.spec.hardware_ref.as_deref().filter(|name| !name.is_empty());
@@ -64,8 +90,8 @@ fn begin(
         (_, Some(name)) => failed(&mut status, format!("Hardware '{name}' does not exist")),
         (None, _) if template.is_none() => failed(&mut status, format!("Template '{name}' does not exist")),
         (None, _) => failed(&mut status, format!("Template '{name}': spec.data is empty")),
-        (Some(text), None) => match render(text, workflow, hardware) {
-            Err(error) => failed(&mut status, format!("Template '{name}': {error}")),
+        (Some(text), None) => match made(text, workflow, hardware, references) {
+            Err((reason, error)) => not_for(&mut status, reason, &format!("Template '{name}': {error}")),
             Ok(rendered) => {
                 let first = if boots_are_asked(workflow) { state::PREPARING } else { state::PENDING };
                 status.state = Some(first.to_owned());
@@ -83,7 +109,23 @@ fn begin(
             }
         },
     }
-    Advance { status: (status != before).then_some(status), wake_at: None }
+    (status != before).then_some(status)
+}
+
+/// `Err`: the condition's reason and message.
+fn made(
+    text: &str,
+    workflow: &Workflow,
+    hardware: Option<&Hardware>,
+    references: &References<Value>,
+) -> Result<Rendered, (&'static str, String)> {
+    if let Some((why, cause)) = references.missed(text, None) {
+        return Err((why.reason(), cause));
+    }
+    render::with(text, workflow, hardware, references).map_err(|error| match references.missed(text, Some(&error)) {
+        Some((why, cause)) => (why.reason(), format!("{error}; {cause}")),
+        None => (ERROR, error),
+    })
 }
 
 /// The time of an action that runs, or of the whole Workflow, is over.

@@ -10,6 +10,7 @@
 //! A Job that was there under the name is deleted before the Workflow's own is made. A Job that fails is the end: FAILED. Upstream leaves the
 //! medium of a run that does not succeed in its drive; a server that is restarted may boot it again.
 
+use super::references::References;
 use super::status::set;
 use super::{data, is_terminal, render, state, state_of};
 use crate::install;
@@ -351,7 +352,7 @@ fn requests(workflow: &Workflow, hardware: &Hardware, options: &BootOptions) -> 
 
 /// The URL of a medium is a template, as upstream.
 fn rendered(actions: &[BmcAction], workflow: &Workflow, hardware: &Hardware) -> Result<Vec<BmcAction>, String> {
-    let data = data::of(workflow, Some(hardware));
+    let data = data::of(workflow, Some(hardware), &References::default());
     let mut actions = actions.to_vec();
     for url in
         actions.iter_mut().flat_map(|action| &mut action.virtual_media_action).flat_map(|media| &mut media.media_url)

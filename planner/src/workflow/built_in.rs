@@ -9,8 +9,20 @@ use api::tinkerbell::workflow::{Task, Workflow, WorkflowStatus};
 use jiff::Timestamp;
 
 /// By the last word of an action's image.
-pub const BUILT_IN: [&str; 10] =
-    ["image2disk", "qemuimg2disk", "archive2disk", "writefile", "seed", "cexec", "kexec", "erase", "inspect", "reboot"];
+pub const BUILT_IN: [&str; 12] = [
+    "image2disk",
+    "qemuimg2disk",
+    "oci2disk",
+    "archive2disk",
+    "writefile",
+    "seed",
+    "cexec",
+    "kexec",
+    "rootio",
+    "erase",
+    "inspect",
+    "reboot",
+];
 /// Runs the image that its environment names here.
 const WAITS: (&str, &str) = ("waitdaemon", "IMAGE");
 

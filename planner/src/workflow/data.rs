@@ -1,22 +1,28 @@
 //! What a template reads: each key of `hardwareMap`, `.hardware` by its JSON names, and the older `.Hardware` by the names
-//! of Go's fields. `.references` is denied, as it is upstream by default: it is absent, and a template that reads it is
-//! not rendered.
+//! of Go's fields; and `.references`, of which only what is given is there: a template that reads another one is not rendered.
 
 use super::metadata;
+use super::references::References;
 use super::values::{fields, map, string, value};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::Interface;
 use api::tinkerbell::workflow::Workflow;
 use gotmpl::Value;
 
-pub(super) fn of(workflow: &Workflow, hardware: Option<&Hardware>) -> Value {
-    let mut top: Vec<(String, Value)> = Vec::new();
+pub(super) fn of(
+    workflow: &Workflow,
+    hardware: Option<&Hardware>,
+    references: &References<serde_json::Value>,
+) -> Value {
+    let mut top: Vec<_> = workflow.spec.hardware_map.iter().map(|(key, text)| (key.clone(), string(text))).collect();
+    // As upstream, what follows comes before a parameter of that name.
+    let given = references.given().map(|(name, object)| (name.clone(), value(object)));
+    top.push(("references".to_owned(), map(given)));
     if let Some(hardware) = hardware {
         let json = serde_json::to_value(hardware).unwrap_or_default();
         top.push(("hardware".to_owned(), value(&json)));
         top.push(("Hardware".to_owned(), by_go_names(hardware)));
     }
-    top.extend(workflow.spec.hardware_map.iter().map(|(key, text)| (key.clone(), string(text))));
     map(top)
 }
 

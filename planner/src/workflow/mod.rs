@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `render.rs`, `functions.rs`, `data.rs`, `metadata.rs`, `values.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
+//! | `render.rs`, `functions.rs`, `data.rs`, `metadata.rs`, `references.rs`, `values.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
 //! | `yaml.rs`, `document.rs` | the YAML that the text renders to: tasks and actions, scalars as they were written |
 //! | `extras.rs` | the keys of that YAML that are ours |
 //! | `order.rs`, `turn.rs` | orders of tasks; whose turn it is |
@@ -41,6 +41,7 @@ mod message;
 mod metadata;
 pub mod older;
 mod order;
+pub mod references;
 mod render;
 mod report;
 mod serve;
@@ -51,7 +52,7 @@ mod turn;
 mod values;
 mod yaml;
 
-pub use advance::{Advance, advance};
+pub use advance::{Advance, advance, advance_with};
 pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
 pub use built_in::{BUILT_IN, lacking, refused, word};
 pub use render::render;

@@ -1,10 +1,12 @@
 //! The text of a Template for one server. `gotmpl` is the engine; its one door is here.
 
 use super::document::{self, Rendered};
+use super::references::References;
 use super::{MAX_RENDERED, data, functions};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::workflow::Workflow;
 use gotmpl::{MissingKey, Template};
+use serde_json::Value;
 use std::fmt;
 
 /// Far more than a text of that length can take.
@@ -12,7 +14,17 @@ const MAX_ITERATIONS: u64 = 100_000;
 
 /// `Err`: why not, for the Workflow's condition. It never holds more of the text than the place of the fault.
 pub fn render(text: &str, workflow: &Workflow, hardware: Option<&Hardware>) -> Result<Rendered, String> {
-    let yaml = text_of(text, &data::of(workflow, hardware))?;
+    with(text, workflow, hardware, &References::default())
+}
+
+/// The same with what the Hardware's references lead to.
+pub(super) fn with(
+    text: &str,
+    workflow: &Workflow,
+    hardware: Option<&Hardware>,
+    references: &References<Value>,
+) -> Result<Rendered, String> {
+    let yaml = text_of(text, &data::of(workflow, hardware, references))?;
     document::read(&yaml, workflow.metadata.uid.as_deref().unwrap_or_default())
 }
 

@@ -1,5 +1,5 @@
 //! The installer's image: Debian's full kernel and an initramfs that has its modules for servers ([`hardware`]), certificates to trust,
-//! and one program. The same program and kernel give the same bytes.
+//! the programs that make file systems ([`formatters`]), and one of ours. The same program, kernel and packages give the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,12 +17,13 @@ use super::command::{run, run_command};
 use super::cpio::Archive;
 use super::kernel::{self, Flavour, Kernel};
 use super::tiny::BootFiles;
-use super::{hardware, unified};
+use super::{formatters, hardware, unified};
 
 /// Of the kernel's part, which is kept in the cache.
 const RECIPE: &[&str] = &[include_str!("installer.rs"), hardware::RECIPE, kernel::RECIPE];
 /// In the cache.
 const MODULES: &str = "modules.cpio.gz";
+const FORMATTERS: &str = "formatters.cpio.gz";
 /// Where programs look for those of a system.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
@@ -60,7 +61,12 @@ pub fn installer(
     fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
     let modules = kept.join(MODULES);
     let mut whole = fs::read(&modules).with_context(|| format!("read {}", modules.display()))?;
+    let name = format!("installer-formatters-{architecture}");
+    let formatters =
+        super::cached(&name, &[formatters::RECIPE], cache, |into| keep_formatters(into, architecture, cache))?;
+    let formatters = formatters.join(FORMATTERS);
     // The kernel unpacks archives one after the other.
+    whole.extend(fs::read(&formatters).with_context(|| format!("read {}", formatters.display()))?);
     whole.extend(packed(&archive(&stripped(program, target.objcopy)?, certificates)?)?);
     fs::write(&files.initramfs, whole).with_context(|| format!("write {}", files.initramfs.display()))?;
     Ok(files)
@@ -117,6 +123,12 @@ fn keep_kernel(folder: &Path, architecture: Architecture, cache: &Path) -> Resul
         archive.program(&format!("lib/modules/{name}"), &module);
     }
     fs::write(folder.join(MODULES), packed(&archive.finish())?).with_context(|| format!("write {MODULES}"))
+}
+
+fn keep_formatters(folder: &Path, architecture: Architecture, cache: &Path) -> Result<()> {
+    let work = tempfile::tempdir_in(folder).context("create a work folder")?;
+    let archive = formatters::archive(architecture, work.path(), cache)?;
+    fs::write(folder.join(FORMATTERS), packed(&archive)?).with_context(|| format!("write {FORMATTERS}"))
 }
 
 fn archive(program: &[u8], certificates: Option<&Path>) -> Result<Vec<u8>> {

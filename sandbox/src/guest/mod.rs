@@ -22,6 +22,7 @@ pub(crate) mod command;
 mod cpio;
 mod debian;
 mod disk;
+mod formatters;
 mod hardware;
 mod installer;
 mod kernel;

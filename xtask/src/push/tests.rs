@@ -4,9 +4,7 @@ use super::*;
 use sandbox::architecture::Architecture;
 use sandbox::oci::Description;
 use sandbox::registry::{self, Registry};
-use std::process::Stdio;
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
+use tokio::process::Child;
 
 struct Bench {
     folder: tempfile::TempDir,
@@ -16,24 +14,14 @@ struct Bench {
 
 impl Bench {
     async fn start(test: &str) -> Option<Self> {
-        let (program, environment) = match registry::program().await {
-            Ok(found) => found,
-            Err(error) => {
-                eprintln!("SKIP {test}: {error:#}");
-                return None;
-            }
-        };
+        if let Err(error) = registry::program().await {
+            eprintln!("SKIP {test}: {error:#}");
+            return None;
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
         let registry = Registry::prepare(&folder.path().join("registry"), port).expect("prepared");
-        let mut command = Command::new(program);
-        command.args(registry.arguments()).envs(environment).stdin(Stdio::null()).stdout(Stdio::null());
-        let process = command.kill_on_drop(true).stderr(Stdio::null()).spawn().expect("the registry starts");
-        let began = Instant::now();
-        while let Err(error) = tokio::net::TcpStream::connect(port).await {
-            assert!(began.elapsed() < Duration::from_secs(60), "the registry does not listen: {error}");
-            sleep(Duration::from_millis(20)).await;
-        }
+        let process = registry.start().await.expect("the registry starts");
         Some(Self { folder, registry, _process: process })
     }
 

@@ -4,6 +4,7 @@ mod extras;
 mod graph;
 mod older;
 mod property;
+mod references;
 mod rendering;
 
 use api::tinkerbell::{Hardware, Workflow};

@@ -1,9 +1,10 @@
 use super::{AGENT, hardware, workflow};
+use crate::workflow::references::References;
 use crate::workflow::render::{render, text_of};
 use crate::workflow::{MAX_RENDERED, data};
 
 fn text(template: &str) -> Result<String, String> {
-    text_of(template, &data::of(&workflow("w"), Some(&hardware())))
+    text_of(template, &data::of(&workflow("w"), Some(&hardware()), &References::default()))
 }
 
 /// What Go's text/template and sprig make of the same.
@@ -43,7 +44,7 @@ fn as_go_renders_it() {
 fn what_is_missing_or_not_served_is_named() {
     for (template, said) in [
         ("{{ .device_2 }}", "device_2"),
-        ("{{ .references.lvm }}", "references"),
+        ("{{ .references.lvm }}", "lvm"),
         ("{{ now }}", "now"),
         ("{{ env \"HOME\" }}", "env"),
         ("{{ uuidv4 }}", "uuidv4"),
