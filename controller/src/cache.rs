@@ -4,6 +4,7 @@
 //! write's answer goes into the cache as well ([`Cache::put`], [`Cache::forget`]); an event that is older is ignored.
 //! Nothing that is read here decides about a fence: those decisions compare-and-swap, or read from quorum.
 
+use crate::echo::{self, Looker};
 use crate::index::IndexKey;
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -35,6 +36,8 @@ struct State<K> {
     during: HashSet<Key>,
     /// How many objects it has seen the end of.
     ends: u64,
+    /// By the UID: the version that somebody has written, of which the watch has not told yet.
+    writers: HashMap<String, (u64, Looker)>,
 }
 
 pub struct Cache<K> {
@@ -54,6 +57,7 @@ impl<K: Object> Cache<K> {
             listing: None,
             during: HashSet::new(),
             ends: 0,
+            writers: HashMap::new(),
         };
         Arc::new(Self { state: RwLock::new(state), index_of, ready: watch::Sender::new(false) })
     }
@@ -105,6 +109,9 @@ impl<K: Object> Cache<K> {
         let meta = object.meta();
         let here = state.objects.get(&key(meta)).is_some_and(|here| here.meta().uid == meta.uid);
         let version = version(meta);
+        if let (Some(uid), Some(writer), true) = (&meta.uid, echo::writer(), version > 0) {
+            state.writers.insert(uid.clone(), (version, writer));
+        }
         if here || version == 0 || version > state.told {
             self.apply(&mut state, Arc::new(object));
         }
@@ -185,17 +192,18 @@ impl<K: Object> Cache<K> {
         }
     }
 
-    fn event(&self, event: watcher::Event<K>, changed: &impl Fn(&K)) {
+    pub(crate) fn event(&self, event: watcher::Event<K>, changed: &impl Fn(&K)) {
         match event {
             watcher::Event::Apply(mut object) => {
                 object.meta_mut().managed_fields = None;
                 let object = Arc::new(object);
-                {
+                let writer = {
                     let mut state = self.write();
                     state.told = state.told.max(version(object.meta()));
                     self.apply(&mut state, object.clone());
-                }
-                changed(&object);
+                    writer_of(&mut state.writers, object.meta())
+                };
+                echo::telling(writer, || changed(&object));
             }
             watcher::Event::Delete(object) => {
                 let meta = object.meta();
@@ -204,6 +212,7 @@ impl<K: Object> Cache<K> {
                     state.told = state.told.max(version(meta));
                     if let Some(uid) = &meta.uid {
                         state.ended.remove(uid);
+                        state.writers.remove(uid);
                     }
                     self.remove(&mut state, &key(meta), meta.uid.as_deref());
                 }
@@ -240,6 +249,7 @@ impl<K: Object> Cache<K> {
                 touched.push(old);
             }
         }
+        state.writers.clear();
         let during = std::mem::take(&mut state.during);
         let ended = listing.iter().filter(|(key, _)| during.contains(*key));
         let ended: HashSet<&String> = ended.filter_map(|(_, object)| object.meta().uid.as_ref()).collect();
@@ -286,6 +296,14 @@ impl Failures {
         self.unknown += 1;
         Duration::from_secs(1 << self.unknown.min(6)) - Duration::from_secs(2)
     }
+}
+
+/// Who wrote this very version. Of an older one nothing more will be told.
+fn writer_of(writers: &mut HashMap<String, (u64, Looker)>, meta: &ObjectMeta) -> Option<Looker> {
+    let (uid, told) = (meta.uid.as_ref()?, version(meta));
+    let written = writers.get(uid)?.0;
+    let (_, writer) = if written <= told { writers.remove(uid) } else { None }?;
+    (written == told).then_some(writer)
 }
 
 fn unindex(all: &mut HashMap<IndexKey, BTreeSet<Key>>, index: &IndexKey, key: &Key) {

@@ -13,7 +13,7 @@ use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::work::Work;
 use crate::world::{Namespaces, World};
-use crate::{admissions, collector, dpu, enrol, hold, image, job, machine, network, verbs, workflow};
+use crate::{admissions, collector, dpu, echo, enrol, hold, image, job, machine, network, verbs, workflow};
 use anyhow::{Context, Result, anyhow, bail};
 use api::labels;
 use executor::Confirmed;
@@ -28,6 +28,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+/// Under which each look at an object is traced.
+pub const LOOKS: &str = "metalplane::looks";
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -223,7 +226,8 @@ async fn reconcile(c: Arc<Controller>, work: Work, key: Key) -> Next {
         Work::MachineRestore => verbs::restore::reconcile(c, k).boxed(),
         Work::MachineMigration => verbs::migration::reconcile(c, k).boxed(),
     };
-    let result = done.await;
+    let result = echo::looking((work, key.clone()), done).await;
+    tracing::trace!(target: LOOKS, work = work.name());
     c.metrics.reconciled(work.name(), began.elapsed(), result.as_ref().err().map(Error::class));
     result.unwrap_or_else(|error| {
         // What was read was not the newest: the next look is on what is.

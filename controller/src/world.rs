@@ -2,6 +2,7 @@
 //! it changes, is its [`Kind`]; a new kind is that and a line of `watched!`.
 
 use crate::cache::{Cache, Object, key};
+use crate::echo;
 use crate::index::IndexKey;
 use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::liveness::Liveness;
@@ -158,9 +159,11 @@ impl World {
         self.queues.of(work)
     }
 
-    /// That object is looked at.
+    /// That object is looked at, unless it is told of what it wrote itself.
     pub fn look(&self, work: Work, key: Key) {
-        self.queues.of(work).add(key);
+        if !echo::is_told_its_own(work, &key) {
+            self.queues.of(work).add(key);
+        }
     }
 
     /// Those of one kind that are found by this.

@@ -8,16 +8,21 @@ use crate::status::Written;
 use crate::watch::Desired;
 use crate::{Ports, claim, finish};
 use anyhow::Context;
+use futures::future::join_all;
 use planner::agent::{Import, Nic, Presentation, Shown, Step, Volume};
 use planner::exposure::{ExposureId, Limits};
 use ports::emulation::{Backend, DiskFunction, NicFunction};
 use ports::switch::SwitchPort;
 use ports::volume::Connection;
 use ports::{ErrorClass, PortError, VolumeConnector};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
+
+/// What is connected, by the driver: listed once for all that is presented in a round.
+type Connected = BTreeMap<String, Result<Vec<Connection>, PortError>>;
 
 /// All that a step needs but the API server.
 pub struct Actor {
@@ -84,7 +89,18 @@ impl Actor {
         Ok(())
     }
 
-    pub(crate) async fn take(&self, step: &Step, server: Option<Server<'_>>) -> Result<(), PortError> {
+    /// All at the same time: each is of another attachment.
+    pub(crate) async fn take_all(&self, steps: &[&Step], server: Option<Server<'_>>) -> Vec<Result<(), PortError>> {
+        let drivers = steps.iter().filter_map(|step| match step {
+            Step::ExposeDisk { driver, .. } => driver.as_deref(),
+            Step::StartImport { import, .. } => Some(import.volume.connector()),
+            _ => None,
+        });
+        let connected = self.connected(drivers).await;
+        join_all(steps.iter().map(|step| self.take(step, server, &connected))).await
+    }
+
+    async fn take(&self, step: &Step, server: Option<Server<'_>>, connected: &Connected) -> Result<(), PortError> {
         let needs_server = || {
             let message = format!("{}: there is no session with the API server", step.uid());
             server.ok_or_else(|| PortError::new(ErrorClass::Unreachable, message))
@@ -94,7 +110,9 @@ impl Actor {
             Step::Connect { id, volume } => self.connect(id, volume).await,
             Step::WriteSeed { id, secret } => self.write_seed(needs_server()?.cluster, id, secret).await,
             Step::ExposeDisk { id, presentation, driver, limits } => {
-                self.expose(id, presentation, driver.as_deref(), limits).await
+                let disk = disk(id, presentation, self.backend(connected, id, driver.as_deref())?, limits);
+                self.will_be_shown(id)?;
+                self.ports.emulation.expose_disk(&disk).await
             }
             Step::ExposeNic { id, nic } => {
                 self.will_be_shown(id)?;
@@ -119,7 +137,7 @@ impl Actor {
                 recorded.map_err(|error| file_error("recording the limits of", &id.uid, &error))?;
                 self.ports.emulation.limit_disk(id, limits).await
             }
-            Step::StartImport { id, import } => self.start_import(id, import).await,
+            Step::StartImport { id, import } => self.start_import(id, import, connected).await,
             Step::StopImport { id } => {
                 self.imports.stop(&id.uid).await;
                 Ok(())
@@ -161,55 +179,34 @@ impl Actor {
         self.connector(volume.connector())?.connect(id, &wanted).await.map(drop)
     }
 
-    /// What is connected for this claim now.
-    async fn connection(&self, id: &ExposureId, driver: &str) -> Result<Connection, PortError> {
-        let found = self.connector(driver)?.list().await?.into_iter().find(|c| c.id == *id);
-        let gone = || PortError::new(ErrorClass::NotFound, format!("{} epoch {} is not connected", id.uid, id.epoch));
-        found.ok_or_else(gone)
-    }
-
-    async fn expose(
-        &self,
-        id: &ExposureId,
-        presentation: &Presentation,
-        driver: Option<&str>,
-        limits: &Limits,
-    ) -> Result<(), PortError> {
-        let disk = self.disk(id, presentation, driver, limits).await?;
-        self.will_be_shown(id)?;
-        self.ports.emulation.expose_disk(&disk).await
+    /// What is connected by these drivers now.
+    async fn connected<'a>(&self, drivers: impl Iterator<Item = &'a str>) -> Connected {
+        let drivers: BTreeSet<&str> = drivers.collect();
+        let lists = drivers.into_iter().map(async |driver| {
+            let listed = match self.connector(driver) {
+                Ok(connector) => connector.list().await,
+                Err(missing) => Err(missing),
+            };
+            (driver.to_owned(), listed)
+        });
+        join_all(lists).await.into_iter().collect()
     }
 
     /// Every disk that the host is to find, at once.
     pub(crate) async fn recover(&self, wanted: &[Shown]) -> Result<(), PortError> {
-        let mut disks = Vec::new();
-        for Shown { id, presentation, driver, limits } in wanted {
-            disks.push(self.disk(id, presentation, driver.as_deref(), limits).await?);
-        }
-        self.ports.emulation.recover(&disks).await
+        let connected = self.connected(wanted.iter().filter_map(|shown| shown.driver.as_deref())).await;
+        let disks = wanted.iter().map(|Shown { id, presentation, driver, limits }| {
+            Ok(disk(id, presentation, self.backend(&connected, id, driver.as_deref())?, limits))
+        });
+        self.ports.emulation.recover(&disks.collect::<Result<Vec<_>, PortError>>()?).await
     }
 
-    async fn disk(
-        &self,
-        id: &ExposureId,
-        presentation: &Presentation,
-        driver: Option<&str>,
-        limits: &Limits,
-    ) -> Result<DiskFunction, PortError> {
-        let backend = match driver {
-            Some(driver) => self.connection(id, driver).await?.backend,
-            None => Backend::Path(self.seeds.path(&id.uid)),
-        };
-        Ok(DiskFunction {
-            id: id.clone(),
-            bus: presentation.bus,
-            slot: presentation.slot,
-            serial: presentation.serial.clone(),
-            uuid: presentation.uuid.clone(),
-            backend,
-            read_only: presentation.read_only,
-            limits: *limits,
-        })
+    /// What a disk stands on. `driver`: `None` for a seed.
+    fn backend(&self, connected: &Connected, id: &ExposureId, driver: Option<&str>) -> Result<Backend, PortError> {
+        match driver {
+            Some(driver) => connection(connected, id, driver).map(|connection| connection.backend.clone()),
+            None => Ok(Backend::Path(self.seeds.path(&id.uid))),
+        }
     }
 
     async fn write_seed(&self, cluster: &Cluster, id: &ExposureId, secret: &str) -> Result<(), PortError> {
@@ -222,10 +219,10 @@ impl Actor {
             .map_err(|error| file_error(&format!("making a seed from Secret {secret} for"), &id.uid, &error))
     }
 
-    async fn start_import(&self, id: &ExposureId, import: &Import) -> Result<(), PortError> {
-        let connection = self.connection(id, import.volume.connector()).await?;
-        let place = match connection.backend {
-            Backend::Path(path) => Place::Path(path),
+    async fn start_import(&self, id: &ExposureId, import: &Import, connected: &Connected) -> Result<(), PortError> {
+        let connection = connection(connected, id, import.volume.connector())?;
+        let place = match &connection.backend {
+            Backend::Path(path) => Place::Path(path.clone()),
             Backend::Bdev(_) | Backend::Rbd(_) | Backend::Nbd(_) => {
                 let connector = self.connector(import.volume.connector())?;
                 if let Some(why) = connector.import_refusal().await {
@@ -247,6 +244,25 @@ impl Actor {
             },
         );
         Ok(())
+    }
+}
+
+fn connection<'a>(connected: &'a Connected, id: &ExposureId, driver: &str) -> Result<&'a Connection, PortError> {
+    let gone = || PortError::new(ErrorClass::NotFound, format!("{} epoch {} is not connected", id.uid, id.epoch));
+    let listed = connected.get(driver).ok_or_else(gone)?.as_ref().map_err(PortError::clone)?;
+    listed.iter().find(|connection| connection.id == *id).ok_or_else(gone)
+}
+
+fn disk(id: &ExposureId, presentation: &Presentation, backend: Backend, limits: &Limits) -> DiskFunction {
+    DiskFunction {
+        id: id.clone(),
+        bus: presentation.bus,
+        slot: presentation.slot,
+        serial: presentation.serial.clone(),
+        uuid: presentation.uuid.clone(),
+        backend,
+        read_only: presentation.read_only,
+        limits: *limits,
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct Last {
     connections: BTreeMap<String, Seen<Vec<Connected>>>,
     ports: Seen<Vec<Plugged>>,
     not_in_force_since: BTreeMap<String, Timestamp>,
+    ungranted_since: BTreeMap<String, Timestamp>,
     read_at: Timestamp,
     /// What could not be read in the last round, so that it is logged once.
     silent: BTreeSet<String>,
@@ -77,12 +78,19 @@ impl Last {
             self.connections.insert(driver.to_owned(), seen);
         }
         self.read_at = now;
+        let attachments = desired.attachments();
+        let ungranted = attachments.last().into_iter().flatten().filter(|attachment| attachment.epoch.is_none());
+        let ungranted: BTreeSet<&String> = ungranted.map(|attachment| &attachment.key.uid).collect();
+        self.ungranted_since.retain(|uid, _| ungranted.contains(uid));
+        for uid in ungranted {
+            self.ungranted_since.entry(uid.clone()).or_insert(now);
+        }
         Observed {
             now,
             dpu_name: actor.dpu_name.clone(),
             boot_id: actor.boot_id.clone(),
             bounds: actor.bounds,
-            attachments: desired.attachments(),
+            attachments,
             record: actor.record.all(),
             exposures: Exposures::new(&self.disks, &self.nics),
             recovery: self.recovery.clone(),
@@ -99,6 +107,7 @@ impl Last {
             guests,
             hidden_at: BTreeMap::new(),
             not_in_force_since: self.not_in_force_since.clone(),
+            ungranted_since: self.ungranted_since.clone(),
             failures: BTreeMap::new(),
         }
     }

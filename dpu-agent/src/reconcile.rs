@@ -224,7 +224,7 @@ impl Reconciler {
         for step in &plan.clear {
             tracing::warn!(uid = step.uid(), step = ?step.kind(), "no attachment explains it: taking it away");
         }
-        let results = join_all(steps.iter().map(|step| self.actor.take(step, server))).await;
+        let results = self.actor.take_all(&steps, server).await;
         for (step, result) in steps.iter().zip(results) {
             tracing::debug!(uid = step.uid(), step = ?step.kind(), ok = result.is_ok(), "took");
             self.metrics.took(step, &result);
@@ -272,7 +272,7 @@ impl Reconciler {
         let attachments = observed.attachments.last().map(Vec::as_slice).unwrap_or_default();
         let of = |uid: &str| attachments.iter().find(|attachment| attachment.key.uid == uid);
         // What has a step to take is told of when it has been taken.
-        let idle = plan.items.iter().filter(|item| item.step.is_none());
+        let idle = plan.items.iter().filter(|item| item.step.is_none() && !item.passes);
         let news = idle.filter_map(|item| Some((of(&item.key.uid)?, item.report.as_ref()?)));
         let told = join_all(
             news.map(|(attachment, report)| status::tell(&self.actor, server, attachment, report, observed.now)),

@@ -242,9 +242,10 @@ impl Host {
         let urgent = state.needs.values().any(|need| *need >= BmcNeed::Now);
         let before = state.problem.clone();
         state.answered = Some(Instant::now());
-        let mut news = false;
+        let (mut news, mut answers_otherwise) = (false, false);
         match result {
             Ok(Reading { host, began, .. }) => {
+                answers_otherwise = before.is_some() || state.host.as_ref().is_none_or(|was| was.power != host.power);
                 news |= state.host.as_ref() != Some(&host) || before.is_some();
                 let sent = state.boot_sent_at.is_some_and(|sent| began > sent);
                 if sent && state.boot_before.as_ref().is_some_and(|before| *before != host.boot) {
@@ -263,12 +264,16 @@ impl Host {
                 state.failures += 1;
                 if urgent || state.failures > 1 || state.host.is_none() {
                     news |= before.as_ref() != Some(&problem);
+                    answers_otherwise = news;
                     state.problem = Some(problem);
                 }
             }
         }
-        // Who awaits a reading is told of each; all others of what they did not know.
-        let told = state.needs.iter().filter(|(_, need)| news || **need >= BmcNeed::Now);
+        // Who awaits a reading is told of each; all others of what they did not know, and who says whether it answers of that.
+        let told = state.needs.iter().filter(|(owner, need)| match owner {
+            Owner::Contact(_) => answers_otherwise,
+            _ => news || **need >= BmcNeed::Now,
+        });
         told.map(|(owner, _)| owner.clone()).collect()
     }
 }

@@ -97,22 +97,23 @@ impl Kind for Dpu {
         hardware.chain(bmc).chain(unassigned).chain(namespace).chain(told.into_iter().flatten()).collect()
     }
 
-    /// The machine on its host, and all that still look for one.
+    /// The machine on its host. And for all but what follows from what that has attached: whose ports are there, and all that still look for one.
     fn wake(&self, world: &World) {
         world.look(Work::Dpu, key(&self.metadata));
         world.machines_of_dpu(self);
-        world.pods_on(self.metadata.name.as_deref().unwrap_or_default());
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        if !world.placement.is_news(name, world.dpus.get("", name).as_deref()) {
+            return;
+        }
+        world.pods_on(name);
         world.pods_of_machine_on(self);
         world.vnics_shown_by(self);
         // Their ports are bound to its chassis.
-        let held = IndexKey::names::<Self>("", self.metadata.name.as_deref().unwrap_or_default());
+        let held = IndexKey::names::<Self>("", name);
         world.look_at_each(Work::VNic, &world.vnics, &held);
         world.vnics.by(&held).iter().for_each(|vnic| world.floating_ips_of(vnic));
         world.look_at_each(Work::ProviderNetwork, &world.provider_networks, &held);
-        let name = self.metadata.name.as_deref().unwrap_or_default();
-        if world.placement.is_news(name, world.dpus.get("", name).as_deref()) {
-            world.machines_without_hardware();
-        }
+        world.machines_without_hardware();
     }
 }
 

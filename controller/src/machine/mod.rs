@@ -38,7 +38,10 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
         let plan = planner::machine::plan(&o, clock::now());
         want_bmc(c, &owner, plan.status.hardware_name.as_deref(), (plan.bmc, &plan.dpu_bmcs));
         if plan.is_empty() {
-            write(c, &machine, &plan).await?;
+            // What follows from the status is planned here: no event tells a machine of it (`echo.rs`).
+            if write(c, &machine, &plan).await? {
+                continue;
+            }
             return Ok(Next::at(plan.wake_at));
         }
         let acted = act::all(c, act::Owner::Machine(&machine), &plan.actions).await;
@@ -74,13 +77,13 @@ pub(crate) fn want_bmc(
     c.hosts.needs(owner, &server.into_iter().chain(dpus).collect::<Vec<_>>());
 }
 
-/// Writes the status if it says anything new, and tells what became so.
-async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> Result<(), Error> {
+/// Writes the status if it says anything new, and tells what became so. Whether it was written.
+async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> Result<bool, Error> {
     // The machine may have been written to in this round.
     let (namespace, name) = key(&machine.metadata);
-    let Some(current) = c.world.machines.get(&namespace, &name) else { return Ok(()) };
+    let Some(current) = c.world.machines.get(&namespace, &name) else { return Ok(false) };
     if current.metadata.uid != machine.metadata.uid || current.status.as_ref() == Some(&plan.status) {
-        return Ok(());
+        return Ok(false);
     }
     let mut updated = BareMetalMachine::clone(&current);
     updated.status = Some(plan.status.clone());
@@ -88,13 +91,13 @@ async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> 
     match objects::change_status(&api, &c.world.machines, &*current, &updated).await {
         Ok(_) => {}
         // The last finalizer went in this round.
-        Err(Error::NotFound { .. }) => return Ok(()),
+        Err(Error::NotFound { .. }) => return Ok(false),
         Err(error) => return Err(error),
     }
     for told in &plan.tell {
         c.events.told(machine.as_ref(), told);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The one disruptive action of a plan: first its record, then itself.

@@ -22,13 +22,23 @@ use std::sync::Arc;
 /// A VNic that is not settled after so many rounds lets others go first.
 const ROUNDS: usize = 16;
 
+/// Until it has written nothing: no event tells a VNic of what it wrote itself (`echo.rs`).
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     orphaned::collect(c, key).await?;
-    let next = rounds(c, key).await?;
-    if let Some(wait) = c.network.starting() {
-        return Ok(next.sooner(Next::After(wait)));
+    let version = || Some(c.world.vnics.get(&key.0, &key.1)?.metadata.resource_version.clone());
+    for _ in 0..ROUNDS {
+        let before = version();
+        let next = rounds(c, key).await?;
+        if let Some(wait) = c.network.starting() {
+            return Ok(next.sooner(Next::After(wait)));
+        }
+        super::program::reconcile(c, key).await?;
+        if version() == before {
+            return Ok(next);
+        }
     }
-    super::program::reconcile(c, key).await.map(|()| next)
+    c.world.look(Work::VNic, key.clone());
+    Ok(Next::Wait)
 }
 
 pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {

@@ -10,6 +10,7 @@
 //! | [`door`] | how the host reaches it: vfio-user, or NVMe over fabrics |
 //! | [`host`] | the host's controller, a subsystem with a fixed place |
 //! | [`backing`] | the bdev under a disk |
+//! | [`expose`] | how a disk is presented, and many at once |
 //! | [`explain`] | why the target refused, from what it has |
 //! | [`snap`] | disks of a BlueField's host by NVIDIA SNAP, beside it |
 //! | [`vhost`] | disks of virtual machines by vhost-user-blk, beside the controller |
@@ -34,6 +35,7 @@ mod attendance;
 mod backing;
 pub mod door;
 mod explain;
+mod expose;
 pub mod fence;
 pub mod host;
 pub mod lvols;
@@ -49,6 +51,7 @@ mod writer;
 
 use async_trait::async_trait;
 use attendance::Attendance;
+use expose::Waiting;
 use host::Host;
 use observed::Observed;
 use places::Places;
@@ -62,7 +65,7 @@ use rpc::{
     error::METHOD_NOT_FOUND,
     methods::bdev::Bdev,
     methods::nvme,
-    methods::nvmf::{AddNamespace, GetControllers, GetSubsystems, NewNamespace, RemoveNamespace},
+    methods::nvmf::{GetControllers, GetSubsystems, RemoveNamespace},
 };
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -85,6 +88,7 @@ struct Inner {
     host: Host,
     /// Holding it is what makes verbs exclusive.
     state: Mutex<State>,
+    waiting: Waiting,
     changed: Notify,
 }
 
@@ -111,6 +115,7 @@ impl SpdkEmulation {
                 places: Places::open(state_folder.join("places")),
                 leaving: BTreeSet::new(),
             }),
+            waiting: Waiting::default(),
             changed: Notify::new(),
         });
         let watching = tokio::spawn(watch(Arc::clone(&inner))).abort_handle();
@@ -227,41 +232,6 @@ impl Inner {
         let opened = self.host.listen(&self.rpc, &observed.subsystems).await;
         opened.inspect_err(|error| tracing::warn!(%error, "the host cannot come in to its disks")).is_ok()
     }
-
-    fn free_nsid(&self, observed: &Observed, places: &Places, disk: &DiskFunction) -> Result<u32, PortError> {
-        let object = names::bdev(&disk.id);
-        let occupant = |nsid: u32| observed.namespaces().iter().find(|ns| ns.nsid == nsid);
-        let busy = |what: String| PortError::new(ErrorClass::Busy, format!("{object}: {what}"));
-        let fixed = match disk.slot {
-            Slot::Boot => names::BOOT_NSID,
-            Slot::Seed => names::SEED_NSID,
-            Slot::HotPlug => {
-                let all = names::FIRST_HOT_PLUG_NSID..=self.host.namespaces();
-                let mut free = all.filter(|nsid| occupant(*nsid).is_none()).collect::<Vec<_>>();
-                // Its own, else one that no other will come back to.
-                free.sort_by_key(|nsid| (places.of(&disk.id) != Some(*nsid), places.is_kept(*nsid), *nsid));
-                let taken = || busy(format!("all {} hot-plug places are taken", self.host.hot_plug));
-                return free.first().copied().ok_or_else(taken);
-            }
-        };
-        match occupant(fixed) {
-            None => Ok(fixed),
-            Some(ns) => Err(busy(format!("{} has namespace {fixed}", ns.bdev_name))),
-        }
-    }
-
-    async fn add_namespace(&self, disk: &DiskFunction, nsid: u32, bdev: &str) -> Result<(), PortError> {
-        let eui64 = names::eui64(&self.host.nqn, disk.slot);
-        let namespace = NewNamespace { nsid, bdev_name: bdev, uuid: &disk.uuid, eui64, no_auto_visible: false };
-        let Err(error) = self.rpc.call(&AddNamespace { nqn: &self.host.nqn, namespace }).await else { return Ok(()) };
-        let refused = error.at(bdev);
-        if refused.class != ErrorClass::Invalid {
-            return Err(refused);
-        }
-        // "Invalid parameters", whatever the reason: the state tells.
-        let observed = Observed::read(&self.rpc, &self.host).await.map_err(|e| e.at(bdev))?;
-        Err(explain::refused_namespace(&observed, nsid, bdev).unwrap_or(refused))
-    }
 }
 
 /// What the port promises to refuse.
@@ -337,36 +307,13 @@ impl Emulation for SpdkEmulation {
     }
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
-        let object = names::bdev(&disk.id);
-        check_disk(disk, Bus::NVMe, &object)?;
+        check_disk(disk, Bus::NVMe, &names::bdev(&disk.id))?;
+        let told = self.inner.waiting.ask(disk);
         let mut state = self.inner.state.lock().await;
-        let observed = self.inner.observe(&mut state, &object).await?;
-        if let Some((present, ns)) = observed.disks().find(|(id, _)| id.uid == disk.id.uid) {
-            if present.epoch != disk.id.epoch {
-                let what = format!("{object}: the host has epoch {} of it as namespace {}", present.epoch, ns.nsid);
-                return Err(PortError::new(ErrorClass::Conflict, what));
-            }
-            if state.leaving.contains(&disk.id) {
-                return Err(PortError::new(ErrorClass::Busy, format!("{object}: it is still leaving")));
-            }
-            // An interrupted expose may have left out the last step.
-            return self.inner.host.listen(&self.inner.rpc, &observed.subsystems).await;
-        }
-        if let Some(ns) = observed.namespaces().iter().find(|ns| ns.uuid.eq_ignore_ascii_case(&disk.uuid)) {
-            // SPDK takes it, and the host refuses the second.
-            let what = format!("{object}: the host has UUID {} already, as {}", ns.uuid, ns.bdev_name);
-            return Err(PortError::new(ErrorClass::Conflict, what));
-        }
-        let nsid = self.inner.free_nsid(&observed, &state.places, disk)?;
-        if disk.slot == Slot::HotPlug {
-            let kept = state.places.keep(&disk.id, nsid);
-            kept.map_err(|e| PortError::new(ErrorClass::Busy, format!("{object}: writing down its place: {e}")))?;
-        }
-        backing::make(&self.inner.rpc, &observed.bdevs, disk, &object).await?;
-        backing::measure(&self.inner.rpc, &object, disk.limits).await?;
-        self.inner.host.create(&self.inner.rpc, &observed.subsystems).await?;
-        self.inner.add_namespace(disk, nsid, &object).await?;
-        self.inner.host.listen(&self.inner.rpc, &observed.subsystems).await
+        self.inner.present(&mut state).await;
+        drop(state);
+        let given_up = || PortError::new(ErrorClass::Busy, format!("{}: another call gave up", names::bdev(&disk.id)));
+        told.await.unwrap_or_else(|_| Err(given_up()))
     }
 
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {

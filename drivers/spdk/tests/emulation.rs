@@ -12,6 +12,7 @@ use sandbox::spdk::{Fake, faults::Fault};
 use spdk::{
     SpdkEmulation,
     door::{Door, Fabric},
+    host::Host,
     names,
     rpc::methods::bdev::{AioCreate, GetBdevs, RaidCreate, RaidLevel},
     rpc::methods::nvmf::GetSubsystems,
@@ -335,4 +336,32 @@ async fn every_fault_at_every_call_is_survived() {
         }
     }
     assert!(runs > 100, "only {runs} runs");
+}
+
+/// As many as one host can have: each has its own namespace, and together they look at the target a few times, not once each.
+#[tokio::test]
+async fn disks_that_come_at_once_share_a_look_at_the_target() {
+    let lab = fake(Over::File);
+    let host = Host { hot_plug: 62, ..lab.host() };
+    let emulation = SpdkEmulation::new(lab.target.socket(), host, lab.folder.path().join("many")).expect("a driver");
+    let mut disks = vec![disk(1, 1, Slot::Boot, lab.new_backend(MIB).await)];
+    for number in 2..=63 {
+        disks.push(disk(number, 1, Slot::HotPlug, lab.new_backend(MIB).await));
+    }
+    // Two that may not be there together: the second is refused, as if it had come later.
+    let twin = DiskFunction { id: disk(99, 1, Slot::HotPlug, disks[5].backend.clone()).id, ..disks[5].clone() };
+    let before = lab.target.calls().len();
+    let told = futures::future::join_all(
+        disks.iter().map(|disk| emulation.expose_disk(disk)).chain([emulation.expose_disk(&twin)]),
+    )
+    .await;
+    let calls = lab.target.calls().split_off(before);
+    assert!(told[..63].iter().all(Result::is_ok), "{told:?}");
+    assert_eq!(told[63].as_ref().map_err(|error| error.class), Err(ErrorClass::Conflict));
+    let listed = emulation.list().await.expect("list");
+    assert_eq!(listed.len(), 63);
+    let looks = calls.iter().filter(|method| *method == "bdev_get_bdevs").count();
+    // The first that has the turn, those that waited meanwhile, and the twin.
+    assert!(looks <= 3, "{looks} looks at all bdevs for 63 disks");
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
 }

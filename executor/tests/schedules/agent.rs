@@ -153,6 +153,7 @@ impl Agent {
             imports: BTreeMap::new(),
             hidden_at: hidden_at.clone(),
             not_in_force_since: BTreeMap::new(),
+            ungranted_since: BTreeMap::new(),
             unanswered: BTreeMap::new(),
             guests: BTreeMap::new(),
             failures: self.failures.borrow().clone(),

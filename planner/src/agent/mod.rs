@@ -45,6 +45,8 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_millis(250);
 /// How soon to look again at what could not be read, or at storage that is about to grow.
 const LATER: Duration = Duration::from_secs(1);
+/// An attachment is made before it may be granted, nearly always by a moment: that it waits is told if it still does after so long.
+const UNGRANTED: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
@@ -68,6 +70,8 @@ pub struct Item {
     pub step: Option<Step>,
     /// What to tell the user; `None` if the API server does not tell us of the attachment.
     pub report: Option<Report>,
+    /// What the report says is about to pass: it is not told yet.
+    pub passes: bool,
 }
 
 /// The outcome for one attachment.
@@ -86,20 +90,30 @@ pub fn plan(observed: &Observed) -> Plan {
                 let asked = bring::Asked { size_bytes: None, limits: entry.limits };
                 let stage = bring::bring(observed, &entry.id, &entry.function, asked);
                 let (step, _) = retry::retry(observed, &mut plan.look_again, stage);
-                plan.items.push(Item { key: entry.key.clone(), step, report: None });
+                plan.items.push(Item { key: entry.key.clone(), step, report: None, passes: false });
             }
         }
         Some(attachments) => {
             for attachment in attachments {
                 let stage = decide(observed, attachment);
                 let (step, stuck) = retry::retry(observed, &mut plan.look_again, stage);
+                let rest = match &stuck {
+                    Some(Stuck { why: Why::Waiting(Waiting::NotGranted), .. }) => {
+                        ungranted(observed, &attachment.key.uid)
+                    }
+                    _ => Duration::ZERO,
+                };
+                let passes = !rest.is_zero();
+                if passes {
+                    sooner(&mut plan.look_again, rest);
+                }
                 let report = report::report(observed, attachment, step.as_ref(), stuck);
-                plan.items.push(Item { key: attachment.key.clone(), step, report: Some(report) });
+                plan.items.push(Item { key: attachment.key.clone(), step, report: Some(report), passes });
             }
             let unexplained = orphans::unexplained(observed, attachments);
             for (entry, stage) in unexplained.serve {
                 let (step, _) = retry::retry(observed, &mut plan.look_again, stage);
-                plan.items.push(Item { key: entry.key, step, report: None });
+                plan.items.push(Item { key: entry.key, step, report: None, passes: false });
             }
             let is_told = unexplained.orphans == observed.word.reported;
             let is_fresh = matches!(observed.attachments, Seen::Fresh(_));
@@ -126,6 +140,13 @@ pub fn plan(observed: &Observed) -> Plan {
     let rests = observed.not_in_force_since.keys().map(|uid| nic::rest(observed, uid));
     rests.filter(|rest| !rest.is_zero()).for_each(|rest| sooner(&mut plan.look_again, rest));
     plan
+}
+
+/// How long until it is told that the attachment waits for its grant.
+fn ungranted(observed: &Observed, uid: &str) -> Duration {
+    let Some(since) = observed.ungranted_since.get(uid) else { return Duration::ZERO };
+    let waited = observed.now.duration_since(*since).max(jiff::SignedDuration::ZERO).unsigned_abs();
+    UNGRANTED.saturating_sub(waited)
 }
 
 fn decide(observed: &Observed, attachment: &Attachment) -> Stage {

@@ -50,6 +50,8 @@ pub struct Observed {
     pub hidden_at: BTreeMap<String, Timestamp>,
     /// Since when this life of the agent has seen a port not in force, by UID.
     pub not_in_force_since: BTreeMap<String, Timestamp>,
+    /// Since when the agent has known each attachment that is not granted.
+    pub ungranted_since: BTreeMap<String, Timestamp>,
     /// Whose guest asks for its metadata and is not answered, by UID: why.
     pub unanswered: BTreeMap<String, String>,
     /// What the guests behind our NICs were seen to do, by UID.

@@ -35,7 +35,7 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 const LET_GO: Duration = Duration::from_millis(300);
 /// Of a start.
 const READS: u64 = 200;
-const HOT_PLUG_PORTS: u32 = 14;
+const HOT_PLUG_PORTS: u32 = 64;
 /// The boot option of the DPU's disk.
 const SLOT: &str = "Boot0003";
 pub const DRIVER: &str = "csi.metalplane.io";

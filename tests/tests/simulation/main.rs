@@ -11,6 +11,7 @@ mod csi;
 mod fences;
 mod jobs;
 mod kinds;
+mod looks;
 mod network;
 mod requests;
 mod scenarios;
@@ -34,13 +35,17 @@ use tests::sim::orphans;
 use tests::sim::simulation::{SYSTEM, USER};
 use tests::sim::upkeep;
 use tokio::time::Instant;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Runs in a runtime of its own with a paused clock.
 fn simulate<T>(run: impl Future<Output = T>) -> T {
     static START: OnceLock<()> = OnceLock::new();
     START.get_or_init(|| {
         let filter = std::env::var("SIM_LOG").unwrap_or_else(|_| "off".to_owned());
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(EnvFilter::new(filter));
+        tracing_subscriber::registry().with(log).with(looks::layer()).init();
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {

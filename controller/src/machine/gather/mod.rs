@@ -14,6 +14,7 @@ use crate::{clock, holder_pods, volumes, went_back};
 use api::attachment::{NicConsumer, OwnerReference};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, HardwareReport, Subnet, VNic, labels};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::api::ListParams;
 use planner::machine::observed::{
@@ -216,8 +217,10 @@ async fn claims(
             all.insert(claim_name.clone(), claim);
         }
     }
-    for (claim_name, claim) in all {
-        let seen = claim_seen(c, namespace, &o.disk_attachments, asked.needs_claims, claim, memo).await?;
+    // Of many claims at once: one after the other is the time of as many requests.
+    let sources = join_all(all.values().map(|claim| source(c, claim))).await;
+    for ((claim_name, claim), source) in all.into_iter().zip(sources) {
+        let seen = seen(c, namespace, (&o.disk_attachments, asked.needs_claims), (claim, source?), memo).await?;
         if let Some(volume) = &seen.volume {
             o.volume_attachments
                 .extend(world.volume_attachments.by(&IndexKey::names::<PersistentVolume>("", &volume.name)));
@@ -245,10 +248,29 @@ pub(crate) async fn claim_seen(
     claim: Arc<PersistentVolumeClaim>,
     memo: &mut Memo,
 ) -> Result<ClaimSeen, Error> {
+    let source = source(c, &claim).await?;
+    seen(c, namespace, (attachments, asks), (claim, source), memo).await
+}
+
+/// What a bound claim's volume is; `None`: it is not bound.
+async fn source(c: &Controller, claim: &PersistentVolumeClaim) -> Result<Option<volumes::Source>, Error> {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    match phase == Some("Bound") {
+        true => c.volumes.of_claim(&c.objects, claim).await.map(Some),
+        false => Ok(None),
+    }
+}
+
+async fn seen(
+    c: &Controller,
+    namespace: &str,
+    (attachments, asks): (&[Arc<api::DiskAttachment>], bool),
+    (claim, source): (Arc<PersistentVolumeClaim>, Option<volumes::Source>),
+    memo: &mut Memo,
+) -> Result<ClaimSeen, Error> {
     let mut seen = ClaimSeen { claim: claim.clone(), ..ClaimSeen::default() };
-    let status = claim.status.as_ref();
-    if status.and_then(|status| status.phase.as_deref()) == Some("Bound") {
-        match c.volumes.of_claim(&c.objects, &claim).await? {
+    if let Some(source) = source {
+        match source {
             volumes::Source::Csi(volume) => seen.volume = Some(volume),
             volumes::Source::Other => seen.not_csi = true,
             volumes::Source::Unknown => {}

@@ -77,6 +77,18 @@ fn an_attachment_without_grant_is_inert() {
 }
 
 #[test]
+fn that_a_grant_is_awaited_is_told_when_it_is_late() {
+    let mut world = World::new();
+    world.add("a", function(0));
+    world.sync();
+    world.ungranted_since.insert("a".to_owned(), world.now);
+    let early = plan(&world.observed(false));
+    assert!(early.items[0].passes && early.look_again.is_some_and(|again| again <= Duration::from_secs(1)));
+    world.now += SignedDuration::from_secs(1);
+    assert!(!only(&world).passes, "it is told now");
+}
+
+#[test]
 fn deletion_without_release_changes_nothing_and_says_why() {
     let mut world = granted(0);
     steps(&mut world);

@@ -39,6 +39,7 @@ pub struct World {
     pub failures: BTreeMap<(String, StepKind), Failure>,
     pub hidden_at: BTreeMap<String, Timestamp>,
     pub not_in_force_since: BTreeMap<String, Timestamp>,
+    pub ungranted_since: BTreeMap<String, Timestamp>,
     /// What OVN has done for whatever is plugged.
     pub ovn: Ovn,
     pub finished: Vec<String>,
@@ -164,6 +165,7 @@ impl World {
             guests: BTreeMap::new(),
             hidden_at: self.hidden_at.clone(),
             not_in_force_since: self.not_in_force_since.clone(),
+            ungranted_since: self.ungranted_since.clone(),
             unanswered: BTreeMap::new(),
             failures: self.failures.clone(),
         }
