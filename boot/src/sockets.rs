@@ -12,7 +12,7 @@ use api::report::{HeardBy, NetbootStage};
 use planner::netboot::report::Sight;
 use planner::netboot::{Directory, Verdict, Why, verdict};
 use runtime::clock;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +21,9 @@ use tokio::sync::watch;
 
 const TFTP_PORT: u16 = 69;
 const SYSLOG_PORT: u16 = 514;
+/// What the kernel keeps of DHCP until it is read; it gives what its administrator allows (net.core.rmem_max). Its default holds some 150
+/// packets, which is less than a hall sends when its power comes back.
+const BUFFER: usize = 4 << 20;
 /// How often TFTP's clock is looked at.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -39,10 +42,18 @@ fn bound(to: SocketAddrV4, interface: Option<&str>) -> Result<UdpSocket> {
     open().with_context(|| format!("listen on UDP {to}"))
 }
 
+pub fn tftp_socket(address: Ipv4Addr) -> Result<UdpSocket> {
+    bound(SocketAddrV4::new(address, TFTP_PORT), None)
+}
+
+pub fn syslog_socket(address: Ipv4Addr) -> Result<UdpSocket> {
+    bound(SocketAddrV4::new(address, SYSLOG_PORT), None)
+}
+
 /// Where DHCP is heard. Broadcasts of the interface arrive at the first, what is sent to us by it at the second, what relays send to us
 /// by another way at the third, and PXE's second question at the fourth. Answers leave from the one that was asked, broadcasts' from the
 /// second: so their source is the address that is configured, whatever other addresses there are.
-struct Heard {
+pub struct Heard {
     broadcasts: UdpSocket,
     own: UdpSocket,
     relays: UdpSocket,
@@ -51,13 +62,18 @@ struct Heard {
 }
 
 impl Heard {
-    fn open(config: &dhcp::Config, interface: &str) -> Result<Self> {
+    pub fn open(config: &dhcp::Config, interface: &str) -> Result<Self> {
         let ours = |port| SocketAddrV4::new(config.replicas.own, port);
-        let proxy = config.modes.any_proxy().then(|| bound(ours(PROXY_PORT), None));
+        let open = |at, interface| {
+            let socket = bound(at, interface)?;
+            SockRef::from(&socket).set_recv_buffer_size(BUFFER).with_context(|| format!("the buffer of UDP {at}"))?;
+            anyhow::Ok(socket)
+        };
+        let proxy = config.modes.any_proxy().then(|| open(ours(PROXY_PORT), None));
         Ok(Self {
-            broadcasts: bound(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT), Some(interface))?,
-            own: bound(ours(SERVER_PORT), Some(interface))?,
-            relays: bound(ours(SERVER_PORT), None)?,
+            broadcasts: open(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT), Some(interface))?,
+            own: open(ours(SERVER_PORT), Some(interface))?,
+            relays: open(ours(SERVER_PORT), None)?,
             proxy: proxy.transpose()?,
         })
     }
@@ -91,11 +107,10 @@ impl Heard {
 
 pub async fn dhcp(
     mut server: dhcp::Server,
-    interface: &str,
+    heard: Heard,
     directory: watch::Receiver<Arc<Directory>>,
     eyes: &Eyes,
 ) -> Result<()> {
-    let heard = Heard::open(&server.config, interface)?;
     let mut buffers = [[0; 2048]; 4];
     let mut refusals = Refusals::default();
     loop {
@@ -203,8 +218,7 @@ pub struct Tftp {
     pub eyes: Eyes,
 }
 
-pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
-    let socket = bound(SocketAddrV4::new(config.script.replicas.own, TFTP_PORT), None)?;
+pub async fn tftp(socket: UdpSocket, config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
     let mut server = tftp::Server::default();
     let mut buffer = [0; 2048];
     let mut clock = tokio::time::interval(TICK);
@@ -233,8 +247,7 @@ pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> R
 }
 
 /// What the inventory's servers say, each line with the Hardware's name. Nobody else is heard.
-pub async fn syslog(address: Ipv4Addr, directory: watch::Receiver<Arc<Directory>>, eyes: &Eyes) -> Result<()> {
-    let socket = bound(SocketAddrV4::new(address, SYSLOG_PORT), None)?;
+pub async fn syslog(socket: UdpSocket, directory: watch::Receiver<Arc<Directory>>, eyes: &Eyes) -> Result<()> {
     let mut budgets = Budgets::default();
     // What a receiver should be able to take (RFC 5426, 3.2).
     let mut buffer = [0; 2048];
