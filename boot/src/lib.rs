@@ -124,12 +124,14 @@ async fn serve(
     let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots };
     let web = http::serve(listener, web);
     let agents = grpc::serve(agents, (world.clone(), seeds), identity, eyes.clone());
-    let dhcp = async {
-        match heard {
-            Some(heard) => sockets::dhcp(dhcp, heard, world.directory(), &eyes).await,
-            None => std::future::pending().await,
-        }
-    };
+    // Tasks of their own, each run where its packet is seen: a client of TFTP waits for every block.
+    let mut packets = JoinSet::new();
+    if let Some(heard) = heard {
+        let (directory, eyes) = (world.directory(), eyes.clone());
+        packets.spawn(async move { sockets::dhcp(dhcp, heard, directory, &eyes).await.context("DHCP ended") });
+    }
+    let directory = world.directory();
+    packets.spawn(async move { sockets::tftp(programs, tftp, directory).await.context("TFTP ended") });
     let log = async {
         match lines {
             Some(socket) => sockets::syslog(socket, world.directory(), &eyes).await,
@@ -137,8 +139,7 @@ async fn serve(
         }
     };
     tokio::select! {
-        result = dhcp => result.context("DHCP ended"),
-        result = sockets::tftp(programs, tftp, world.directory()) => result.context("TFTP ended"),
+        Some(ended) = packets.join_next() => ended.unwrap_or_else(|panic| Err(panic.into())),
         result = log => result.context("syslog ended"),
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),

@@ -1,8 +1,8 @@
 //! Many clients, from DISCOVER to ACK. A client begins when its turn is and there is room among those that are under way. Turns within a
 //! second are a hall that is switched on; all at once is more than any socket takes; a few clients over and over are how fast a server is.
 //!
-//! What is not answered within a second is asked again, and counted; the time runs from the first time. One that was asked five times in
-//! vain, another address than the reserved one, and a refusal end the run.
+//! What is not answered within a second or so (not the same for all, as clients do) is asked again, and counted; the time runs from the
+//! first time. One that was asked ten times in vain, another address than the reserved one, and a refusal end the run.
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +15,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
+/// Of a second try; of the clients one after the other up to half a second later.
 const AGAIN: Duration = Duration::from_secs(1);
-const TRIES: u32 = 5;
+const LATER: u64 = 500;
+const TRIES: u32 = 10;
 /// No run is as long.
 const STUCK: Duration = Duration::from_secs(120);
 /// How long a packet is waited for before the clock is looked at.
@@ -184,7 +186,9 @@ impl Run<'_> {
 
     fn ask_again(&mut self) -> Result<()> {
         let now = Instant::now();
-        for exchange in self.under_way.values_mut().filter(|exchange| now - exchange.sent >= AGAIN) {
+        let again = |client: Client| AGAIN + Duration::from_millis(u64::from(client.0) % LATER);
+        let is_due = |exchange: &Exchange| now - exchange.sent >= again(exchange.asked.client);
+        for exchange in self.under_way.values_mut().filter(|exchange| is_due(exchange)) {
             let what = if exchange.asked.taken.is_some() { "REQUEST" } else { "DISCOVER" };
             ensure!(exchange.tries < TRIES, "{:?}: no answer to {TRIES} times {what}", exchange.asked.client);
             self.socket.send(&exchange.asked.bytes()?).with_context(|| format!("send a {what} again"))?;

@@ -1,6 +1,7 @@
 //! The Hardware: each has one interface, whose MAC address and reservation are a client's of `boot-load`, by its number.
 
 use super::network::{FIRST, NETMASK, RELAY};
+use ::tests::site::INVENTORY_NAMESPACE;
 use anyhow::{Context, Result};
 use api::tinkerbell::Hardware;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -9,7 +10,6 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::ops::Range;
-use tests::site::INVENTORY_NAMESPACE;
 
 /// Requests that are under way at the same time.
 const AT_ONCE: usize = 32;

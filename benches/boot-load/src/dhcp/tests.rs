@@ -15,7 +15,7 @@ type Change = fn(&mut Message, usize) -> bool;
 fn serve(change: Change) -> u16 {
     let socket = UdpSocket::bind((SERVER, 0)).expect("a socket");
     let port = socket.local_addr().expect("an address").port();
-    socket.set_read_timeout(Some(Duration::from_secs(7))).expect("set");
+    socket.set_read_timeout(Some(Duration::from_secs(15))).expect("set");
     thread::spawn(move || {
         let mut buffer = [0; 2048];
         for count in 0.. {
@@ -74,7 +74,7 @@ fn another_address_a_refusal_and_silence_end_the_run() {
             },
             "was refused",
         ),
-        (|_, _| false, "no answer to 5 times DISCOVER"),
+        (|_, _| false, "no answer to 10 times DISCOVER"),
     ];
     for (change, why) in cases {
         let error = ask(serve(change), 1, 1).expect_err("no figure").to_string();
