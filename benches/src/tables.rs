@@ -153,6 +153,13 @@ const TABLES: &[(&str, &[Row])] = &[
             ("dhcpLost", "of that, packets without an answer", ""),
             ("dhcpLostDnsmasq", "the same of dnsmasq", ""),
             ("dhcpLostKea", "the same of Kea", ""),
+            (
+                "dhcpAgain",
+                "packets without an answer within 1 s, of those within a second and of those below, a round",
+                "none",
+            ),
+            ("dhcpAgainDnsmasq", "the same of dnsmasq", ""),
+            ("dhcpAgainKea", "the same of Kea", ""),
             ("dhcpRate", "DHCP, 50 clients at once, over and over: offers per second, each with its ACK", ""),
             ("dhcpRateDnsmasq", "the same of dnsmasq", ""),
             ("dhcpRateKea", "the same of Kea", ""),
