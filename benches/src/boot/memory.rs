@@ -14,7 +14,7 @@ use anyhow::Result;
 pub async fn measure(
     story: &Story,
     options: &Boot,
-    (ground, service): (&Ground, &Service<'_>),
+    (ground, service): (&Ground, &mut Service),
     network: &Network,
 ) -> Result<Figures> {
     story.say(&format!("{} Hardware", options.hardware));
@@ -24,11 +24,11 @@ pub async fn measure(
     for _ in 0..options.rounds {
         let took = service.start().await?;
         ready.push(took.as_secs_f64() * 1000.0);
-        resident.push(service.process().await?.memory("VmRSS")?);
+        resident.push(service.process()?.memory("VmRSS")?);
         let hall = dhcp::ask(network, Place::Boot, options.clients, Way::InASecond).await?;
         offer.extend(hall.offer);
         whole.extend(hall.whole);
-        peak.push(service.process().await?.memory("VmHWM")?);
+        peak.push(service.process()?.memory("VmHWM")?);
         service.stop().await?;
         let (resident, peak) = (resident.last(), peak.last());
         story.say(&format!("ready after {} ms, {resident:.1?} MiB, at most {peak:.1?} MiB", took.as_millis()));

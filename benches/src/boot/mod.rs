@@ -65,13 +65,13 @@ async fn on(site: &Site, story: &Story, options: &Boot, (parts, folder): (&Parts
     let ground = Ground::new(client(&site.sandbox.kubeconfig()).await?);
     story.say(&format!("{} Hardware", options.clients));
     ground.make(0..options.clients).await?;
-    let service = Service::prepare(site, folder).await?;
+    let mut service = Service::prepare(site, folder, &network).await?;
     service.start().await?;
     let mut figures = dhcp::measure(story, options, parts, &network).await?;
     figures.extend(files::measure(story, options, (parts, folder), &network).await?);
     service.stop().await?;
     figures.extend(image::measure(story, options, (parts, folder), &network).await?);
-    figures.extend(memory::measure(story, options, (&ground, &service), &network).await?);
+    figures.extend(memory::measure(story, options, (&ground, &mut service), &network).await?);
     Ok(figures)
 }
 
