@@ -33,6 +33,8 @@ pub enum What {
     Spdk(Spdk),
     /// Disks by SPDK: what a host feels while another disk comes, the disk grows, or the agent starts anew
     Stall(Stall),
+    /// Network boot: DHCP, TFTP, HTTP, images onto disks, beside others' programs; memory with a large inventory
+    Boot(Boot),
     /// The controller of `scale`, in a process of its own
     #[command(hide = true)]
     ScaleController(ScaleController),
@@ -115,6 +117,25 @@ pub struct Stall {
     /// How often each is done
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub times: u16,
+}
+
+#[derive(Args)]
+pub struct Boot {
+    /// Rounds, each with every server
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+    /// Servers that ask for their addresses at once
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub clients: u16,
+    /// Hardware in the large inventory
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..=50_000))]
+    pub hardware: u16,
+    /// The boot program that is fetched by TFTP, in MiB
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=30))]
+    pub program_mib: u16,
+    /// The image that is fetched by HTTP and written to a disk, in MiB
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(4..=8192))]
+    pub image_mib: u16,
 }
 
 #[derive(Args)]

@@ -20,12 +20,14 @@
 //! | [`spdk`] | disks by SPDK: vfio-user against the same bdev used directly |
 //! | [`stall`] | disks by SPDK: what a host feels of the agent's work |
 //! | [`network`] | the network at scale: OVN, and the controller that writes it |
+//! | [`boot`] | network boot: DHCP, TFTP, HTTP, images onto disks, each beside others' programs |
 //! | [`processes`] | processes of a sandbox, read from /proc |
 //! | [`scrape`] | the controller's metrics |
 //!
 //! What is measured runs on one machine, with everything else on it: a run tells the truth about that machine only.
 
 pub mod args;
+pub mod boot;
 pub mod clones;
 pub mod disks;
 pub mod figure;

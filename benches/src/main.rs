@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use benches::args::{self, ScaleController, What};
-use benches::{clones, disks, footprint, keep, keep_on, load, lost, network, root, scale, spdk, stall, starts, tables};
+use benches::{
+    boot, clones, disks, footprint, keep, keep_on, load, lost, network, root, scale, spdk, stall, starts, tables,
+};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -27,6 +29,10 @@ fn run(what: What) -> Result<()> {
         What::Network(options) => {
             let (figures, ovn) = block_on(network::measure(&options))?;
             keep_on("network", figures, Some(ovn))
+        }
+        What::Boot(options) => {
+            let (figures, others) = block_on(boot::measure(&options))?;
+            keep_on("boot", figures, Some(others))
         }
         What::Spdk(options) => keep("spdk", block_on(spdk::measure(&options))?),
         What::Stall(options) => keep("stall", block_on(stall::measure(&options))?),

@@ -1,4 +1,4 @@
-//! The controller's metrics, as it serves them.
+//! The controller's metrics, as it serves them, and pages of other programs of ours.
 
 use crate::stage::Story;
 use anyhow::{Context, Result, ensure};
@@ -15,11 +15,16 @@ const ROWS: usize = 20;
 
 /// As lines.
 pub async fn metrics(at: SocketAddr) -> Result<String> {
-    let mut stream = TcpStream::connect(at).await.context("connect to the controller")?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await?;
+    get(at, "/metrics").await.context("the controller's metrics")
+}
+
+/// A page of a program of ours, with its head.
+pub async fn get(at: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(at).await.context("connect")?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
-    ensure!(text.starts_with("HTTP/1.1 200"), "the controller's metrics: {}", text.lines().next().unwrap_or(""));
+    ensure!(text.starts_with("HTTP/1.1 200"), "{path}: {}", text.lines().next().unwrap_or(""));
     Ok(text)
 }
 

@@ -68,9 +68,8 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
     let ready = Arc::new(AtomicBool::new(false));
     let service = async {
         world.wait_ready().await?;
-        ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        Box::pin(serve(args, (&world, seeds, reader), files, (identity, replicas))).await
+        Box::pin(serve(args, (&world, seeds, reader), files, (identity, replicas), &ready)).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
@@ -90,6 +89,7 @@ async fn serve(
     (world, seeds, reader): (&Arc<World>, Arc<Seeds>, Reader),
     files: Arc<Files>,
     (identity, replicas): (Identity, Replicas),
+    ready: &AtomicBool,
 ) -> Result<()> {
     let (address, syslog) = (replicas.own, replicas.syslog(args.syslog));
     let modes = args.modes();
@@ -114,30 +114,36 @@ async fn serve(
     let (eyes, seen) = reports::channel(metrics.clone());
     let numbers = metrics::serve(args.metrics, metrics, world.clone(), identity.clone());
     let kept = reports::read(world).await;
+    let heard = args.interface.as_deref().map(|interface| sockets::Heard::open(&dhcp, interface)).transpose()?;
+    let programs = sockets::tftp_socket(address)?;
+    let lines = (syslog == Some(address)).then(|| sockets::syslog_socket(address)).transpose()?;
     let dhcp = dhcp::Server { config: dhcp, leases: reports::leases(&kept) };
     let listen = |port| tokio::net::TcpListener::bind((address, port));
     let listener = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
+    // Whoever is told that it is ready is heard.
+    ready.store(true, Ordering::Relaxed);
     let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers, eyes: eyes.clone() };
     let boots = http::Boots { script, files, strangers, eyes: eyes.clone() };
     let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots };
     let web = http::serve(listener, web);
     let agents = grpc::serve(agents, (world.clone(), seeds), identity, eyes.clone());
-    let dhcp = async {
-        match &args.interface {
-            Some(interface) => sockets::dhcp(dhcp, interface, world.directory(), &eyes).await,
+    // Tasks of their own, each run where its packet is seen: a client of TFTP waits for every block.
+    let mut packets = JoinSet::new();
+    if let Some(heard) = heard {
+        let (directory, eyes) = (world.directory(), eyes.clone());
+        packets.spawn(async move { sockets::dhcp(dhcp, heard, directory, &eyes).await.context("DHCP ended") });
+    }
+    let directory = world.directory();
+    packets.spawn(async move { sockets::tftp(programs, tftp, directory).await.context("TFTP ended") });
+    let log = async {
+        match lines {
+            Some(socket) => sockets::syslog(socket, world.directory(), &eyes).await,
             None => std::future::pending().await,
         }
     };
-    let log = async {
-        match syslog == Some(address) {
-            true => sockets::syslog(address, world.directory(), &eyes).await,
-            false => std::future::pending().await,
-        }
-    };
     tokio::select! {
-        result = dhcp => result.context("DHCP ended"),
-        result = sockets::tftp(tftp, world.directory()) => result.context("TFTP ended"),
+        Some(ended) = packets.join_next() => ended.unwrap_or_else(|panic| Err(panic.into())),
         result = log => result.context("syslog ended"),
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
@@ -152,7 +158,7 @@ async fn probes(args: &Args, ready: Arc<AtomicBool>) -> Result<()> {
         std::future::ready(match path.as_str() {
             "/healthz" | "/livez" => Page::ok(),
             "/readyz" if ready.load(Ordering::Relaxed) => Page::ok(),
-            "/readyz" => Page::not_ready("the caches are not filled yet"),
+            "/readyz" => Page::not_ready("the caches are not filled yet, or not everything listens"),
             _ => Page::not_found("/healthz or /readyz"),
         })
     };

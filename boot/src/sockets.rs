@@ -12,7 +12,8 @@ use api::report::{HeardBy, NetbootStage};
 use planner::netboot::report::Sight;
 use planner::netboot::{Directory, Verdict, Why, verdict};
 use runtime::clock;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +22,12 @@ use tokio::sync::watch;
 
 const TFTP_PORT: u16 = 69;
 const SYSLOG_PORT: u16 = 514;
+/// What the kernel keeps of DHCP until it is read; it gives what its administrator allows (net.core.rmem_max). Its default holds some 150
+/// packets, which is less than a hall sends when its power comes back.
+const BUFFER: usize = 4 << 20;
+/// Packets of DHCP that wait for their answers, and so many of one socket are taken before the next answer.
+const MOST: usize = 4096;
+const AT_ONCE: usize = 64;
 /// How often TFTP's clock is looked at.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -39,10 +46,18 @@ fn bound(to: SocketAddrV4, interface: Option<&str>) -> Result<UdpSocket> {
     open().with_context(|| format!("listen on UDP {to}"))
 }
 
+pub fn tftp_socket(address: Ipv4Addr) -> Result<UdpSocket> {
+    bound(SocketAddrV4::new(address, TFTP_PORT), None)
+}
+
+pub fn syslog_socket(address: Ipv4Addr) -> Result<UdpSocket> {
+    bound(SocketAddrV4::new(address, SYSLOG_PORT), None)
+}
+
 /// Where DHCP is heard. Broadcasts of the interface arrive at the first, what is sent to us by it at the second, what relays send to us
 /// by another way at the third, and PXE's second question at the fourth. Answers leave from the one that was asked, broadcasts' from the
 /// second: so their source is the address that is configured, whatever other addresses there are.
-struct Heard {
+pub struct Heard {
     broadcasts: UdpSocket,
     own: UdpSocket,
     relays: UdpSocket,
@@ -51,33 +66,61 @@ struct Heard {
 }
 
 impl Heard {
-    fn open(config: &dhcp::Config, interface: &str) -> Result<Self> {
+    pub fn open(config: &dhcp::Config, interface: &str) -> Result<Self> {
         let ours = |port| SocketAddrV4::new(config.replicas.own, port);
-        let proxy = config.modes.any_proxy().then(|| bound(ours(PROXY_PORT), None));
+        let open = |at, interface| {
+            let socket = bound(at, interface)?;
+            SockRef::from(&socket).set_recv_buffer_size(BUFFER).with_context(|| format!("the buffer of UDP {at}"))?;
+            anyhow::Ok(socket)
+        };
+        let proxy = config.modes.any_proxy().then(|| open(ours(PROXY_PORT), None));
         Ok(Self {
-            broadcasts: bound(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT), Some(interface))?,
-            own: bound(ours(SERVER_PORT), Some(interface))?,
-            relays: bound(ours(SERVER_PORT), None)?,
+            broadcasts: open(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT), Some(interface))?,
+            own: open(ours(SERVER_PORT), Some(interface))?,
+            relays: open(ours(SERVER_PORT), None)?,
             proxy: proxy.transpose()?,
         })
     }
 
-    /// The next packet's length, where it came from, and by which socket and port it is answered.
-    async fn next(&self, buffers: &mut [[u8; 2048]; 4]) -> std::io::Result<(usize, usize, SocketAddr)> {
-        let [first, second, third, fourth] = buffers;
+    fn all(&self) -> impl Iterator<Item = (usize, &UdpSocket)> {
+        [Some(&self.broadcasts), Some(&self.own), Some(&self.relays), self.proxy.as_ref()]
+            .into_iter()
+            .enumerate()
+            .filter_map(|(which, socket)| Some((which, socket?)))
+    }
+
+    /// Until there is a packet.
+    async fn wait(&self) -> std::io::Result<()> {
         let proxy = async {
             match &self.proxy {
-                Some(socket) => socket.recv_from(fourth).await,
+                Some(socket) => socket.readable().await,
                 None => std::future::pending().await,
             }
         };
-        let (which, (length, from)) = tokio::select! {
-            got = self.broadcasts.recv_from(first) => (0, got?),
-            got = self.own.recv_from(second) => (1, got?),
-            got = self.relays.recv_from(third) => (2, got?),
-            got = proxy => (3, got?),
-        };
-        Ok((which, length, from))
+        tokio::select! {
+            there = self.broadcasts.readable() => there,
+            there = self.own.readable() => there,
+            there = self.relays.readable() => there,
+            there = proxy => there,
+        }
+    }
+
+    /// Takes what is there, so that it does not wait where there is little room.
+    fn take(&self, queue: &mut Queue) -> std::io::Result<()> {
+        let mut buffer = [0; 2048];
+        for (which, socket) in self.all() {
+            for _ in 0..AT_ONCE {
+                match socket.try_recv_from(&mut buffer) {
+                    Ok((length, SocketAddr::V4(from))) => {
+                        queue.add(Packet { which, bytes: buffer[..length].to_vec(), from })
+                    }
+                    Ok(_) => {}
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
     fn answers(&self, which: usize) -> (&UdpSocket, u16) {
@@ -89,28 +132,59 @@ impl Heard {
     }
 }
 
+/// By which socket it came, and from where.
+struct Packet {
+    which: usize,
+    bytes: Vec<u8>,
+    from: SocketAddrV4,
+}
+
+/// What waits for its answer. Where too much does, the oldest is not answered: its client has asked again by then.
+#[derive(Default)]
+struct Queue {
+    packets: VecDeque<Packet>,
+    dropped: usize,
+}
+
+impl Queue {
+    fn add(&mut self, packet: Packet) {
+        if self.packets.len() == MOST {
+            self.packets.pop_front();
+            self.dropped += 1;
+        }
+        self.packets.push_back(packet);
+    }
+
+    /// The one that has waited longest; says how many were dropped once none is left.
+    fn next(&mut self) -> Option<Packet> {
+        let next = self.packets.pop_front();
+        if next.is_none() && self.dropped > 0 {
+            tracing::warn!(packets = std::mem::take(&mut self.dropped), "DHCP: more came than could be answered");
+        }
+        next
+    }
+}
+
 pub async fn dhcp(
     mut server: dhcp::Server,
-    interface: &str,
+    heard: Heard,
     directory: watch::Receiver<Arc<Directory>>,
     eyes: &Eyes,
 ) -> Result<()> {
-    let heard = Heard::open(&server.config, interface)?;
-    let mut buffers = [[0; 2048]; 4];
+    let mut queue = Queue::default();
     let mut refusals = Refusals::default();
     loop {
-        let (which, length, from) = match heard.next(&mut buffers).await {
-            Ok(packet) => packet,
-            Err(error) => {
-                tracing::warn!(%error, "receiving DHCP");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
+        if let Err(error) = heard.take(&mut queue) {
+            tracing::warn!(%error, "receiving DHCP");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let Some(Packet { which, bytes, from }) = queue.next() else {
+            heard.wait().await.context("wait for DHCP")?;
+            continue;
         };
-        let SocketAddr::V4(from) = from else { continue };
         let (socket, port) = heard.answers(which);
         let known = directory.borrow().clone();
-        let arrival = Arrival { bytes: &buffers[which][..length], port, from };
+        let arrival = Arrival { bytes: &bytes, port, from };
         let (answer, seen) = server.answer(&known, arrival, clock::now());
         if let Some(answer) = answer
             && let Err(error) = socket.send_to(&answer.bytes, SocketAddr::V4(answer.to)).await
@@ -203,8 +277,7 @@ pub struct Tftp {
     pub eyes: Eyes,
 }
 
-pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
-    let socket = bound(SocketAddrV4::new(config.script.replicas.own, TFTP_PORT), None)?;
+pub async fn tftp(socket: UdpSocket, config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
     let mut server = tftp::Server::default();
     let mut buffer = [0; 2048];
     let mut clock = tokio::time::interval(TICK);
@@ -233,8 +306,7 @@ pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> R
 }
 
 /// What the inventory's servers say, each line with the Hardware's name. Nobody else is heard.
-pub async fn syslog(address: Ipv4Addr, directory: watch::Receiver<Arc<Directory>>, eyes: &Eyes) -> Result<()> {
-    let socket = bound(SocketAddrV4::new(address, SYSLOG_PORT), None)?;
+pub async fn syslog(socket: UdpSocket, directory: watch::Receiver<Arc<Directory>>, eyes: &Eyes) -> Result<()> {
     let mut budgets = Budgets::default();
     // What a receiver should be able to take (RFC 5426, 3.2).
     let mut buffer = [0; 2048];
@@ -264,5 +336,23 @@ pub async fn syslog(address: Ipv4Addr, directory: watch::Receiver<Arc<Directory>
         let Line { severity, text } = syslog::line(&buffer[..length]);
         let dropped = (dropped > 0).then_some(dropped);
         tracing::info!(target: "syslog", hardware, severity, dropped, "{text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_packets_the_oldest_is_not_answered() {
+        let mut queue = Queue::default();
+        let from = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 68);
+        for number in 0..MOST + 2 {
+            queue.add(Packet { which: 0, bytes: number.to_be_bytes().to_vec(), from });
+        }
+        assert_eq!((queue.packets.len(), queue.dropped), (MOST, 2));
+        assert_eq!(queue.next().expect("one").bytes, 2_usize.to_be_bytes());
+        while queue.next().is_some() {}
+        assert_eq!(queue.dropped, 0, "it is told once");
     }
 }

@@ -168,6 +168,8 @@ fn mirror<K>(
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let events = watcher(api, watcher::Config::default()).backoff(Patience::new(nonce, &K::kind(&())));
+    // Who wrote which field is more than the object itself, and is not asked for here.
+    let events = events.modify(|object| object.meta_mut().managed_fields = None);
     tasks.spawn(async move {
         let mut events = std::pin::pin!(events.reflect(writer));
         while let Some(event) = events.next().await {

@@ -1,8 +1,10 @@
 //! What an image is written to, and one that is a file or a block device here.
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags, fadvise};
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -24,6 +26,10 @@ pub trait Disk: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
+/// So much is written before the disk is made to begin with it. Else it would wait in the memory of a large server until the flush at the
+/// end, and the disk would stand still while the image comes.
+const BEGIN: u64 = 8 << 20;
+
 pub struct FileDisk {
     file: File,
     size_bytes: u64,
@@ -31,11 +37,13 @@ pub struct FileDisk {
     holes: bool,
     /// All of it is zero where nothing was written.
     empty: bool,
+    /// Written, but for holes in it, and not begun with by the disk.
+    waiting: Range<u64>,
 }
 
 impl FileDisk {
     pub fn open(path: &Path, size_bytes: u64) -> io::Result<Self> {
-        Ok(Self { file: File::options().write(true).open(path)?, size_bytes, holes: true, empty: false })
+        Ok(Self::of(File::options().write(true).open(path)?, size_bytes, true))
     }
 
     /// A block device that nobody else has: one that is mounted is refused. `holes`: whether it discards; one that
@@ -43,7 +51,26 @@ impl FileDisk {
     pub fn exclusive(path: &Path, size_bytes: u64, holes: bool) -> io::Result<Self> {
         let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();
         let file = File::options().write(true).custom_flags(exclusive).open(path)?;
-        Ok(Self { file, size_bytes, holes, empty: false })
+        Ok(Self::of(file, size_bytes, holes))
+    }
+
+    fn of(file: File, size_bytes: u64, holes: bool) -> Self {
+        Self { file, size_bytes, holes, empty: false, waiting: 0..0 }
+    }
+
+    fn put(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)?;
+        let end = offset + data.len() as u64;
+        self.waiting = if self.waiting.end <= offset { self.waiting.start..end } else { offset..end };
+        match NonZeroU64::new(self.waiting.end - self.waiting.start).filter(|length| length.get() >= BEGIN) {
+            None => Ok(()),
+            Some(length) => {
+                // What is asked for not to be kept in memory is written first; it is not waited for.
+                fadvise(&self.file, self.waiting.start, Some(length), Advice::DontNeed)?;
+                self.waiting = end..end;
+                Ok(())
+            }
+        }
     }
 }
 
@@ -64,7 +91,7 @@ impl Disk for FileDisk {
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, offset)
+        self.put(offset, data)
     }
 
     fn zero(&mut self, offset: u64, length: u64) -> io::Result<()> {
@@ -75,7 +102,7 @@ impl Disk for FileDisk {
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let length = zeros.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            self.file.write_all_at(&zeros[..length], at)?;
+            self.put(at, &zeros[..length])?;
             at += length as u64;
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is measured when nothing is named. Hours of load are asked for by name.
-const ALL: [&str; 9] = ["clone", "starts", "disks", "lost", "footprint", "scale", "network", "spdk", "stall"];
+const ALL: [&str; 10] = ["clone", "starts", "disks", "lost", "footprint", "scale", "network", "boot", "spdk", "stall"];
 /// What needs an SPDK target of our own.
 const ON_SPDK: [&str; 2] = ["spdk", "stall"];
 /// What runs on a site with pods: those of a release.
@@ -16,6 +16,11 @@ const ON_A_SITE: [&str; 5] = ["starts", "disks", "lost", "footprint", "load"];
 const SCALE: &str = "scale";
 const NETWORK: &str = "network";
 const CONTROLLER: &str = "METALPLANE_BENCH_CONTROLLER";
+
+/// What has the boot service, and its clients, in processes of their own.
+const BOOT: &str = "boot";
+const BOOT_PROGRAMS: [(&str, &str); 2] =
+    [("METALPLANE_BENCH_BOOT", "boot"), ("METALPLANE_BENCH_BOOT_LOAD", "boot-load")];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -48,6 +53,11 @@ fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
     if ON_A_SITE.contains(&words[0].as_str()) {
         let folder = release::run(root, &release::Options::here())?;
         return start(test::as_root_with(program, &[(release::VARIABLE, &folder)]).args(words));
+    }
+    if words[0] == BOOT {
+        let built = programs::boot(root)?;
+        let variables = BOOT_PROGRAMS.map(|(variable, name)| (variable, built[name].as_path()));
+        return start(test::as_root_with(program, &variables).args(words));
     }
     let controller = match words[0].as_str() {
         SCALE => Some(programs::bench(root)?),

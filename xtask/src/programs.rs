@@ -54,6 +54,13 @@ pub(crate) fn controller(root: &Path) -> Result<PathBuf> {
     built(cargo, &["controller"])?.remove("controller").context("the program was built")
 }
 
+/// The boot service and the clients that load it, as what ships is built: one is measured, and the others must not be what is slow.
+pub(crate) fn boot(root: &Path) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here())?;
+    cargo.args(["--package", "boot", "--package", "boot-load"]);
+    built(cargo, &["boot", "boot-load"])
+}
+
 fn optimised(root: &Path, release: &Release, architecture: Architecture) -> Result<Command> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).env("METALPLANE_VERSION", release.version());

@@ -170,7 +170,8 @@ async fn file_answer(
             if left == 0 {
                 return Ok::<_, std::io::Error>(None);
             }
-            let mut chunk = Vec::new();
+            // With its room from the beginning: it is read at once, not in parts that double.
+            let mut chunk = Vec::with_capacity(usize::try_from(left.min(CHUNK)).unwrap_or_default());
             (&mut file).take(left.min(CHUNK)).read_to_end(&mut chunk).await?;
             if chunk.is_empty() {
                 // The body ends early, and the client sees that by its length.

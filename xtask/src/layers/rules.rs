@@ -56,6 +56,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     Folder { never: &["controller", "dpu-agent", "apiserver"], ..folder("sandbox", &["*"]) },
     folder("tests", &["*"]),
     folder("benches", &["*"]),
+    folder("benches/boot-load", &["imaging"]),
     folder("xtask", &["*"]),
 ];
 
