@@ -159,7 +159,8 @@ impl Queue {
     fn next(&mut self) -> Option<Packet> {
         let next = self.packets.pop_front();
         if next.is_none() && self.dropped > 0 {
-            tracing::warn!(packets = std::mem::take(&mut self.dropped), "DHCP: more came than could be answered");
+            let packets = std::mem::take(&mut self.dropped);
+            tracing::warn!(packets, "DHCP: more came than could be answered");
         }
         next
     }
