@@ -2,7 +2,7 @@
 //! checksum, ends zeroed after a failure, all of it flushed.
 
 use anyhow::{Context, Result};
-use imaging::{FileDisk, Packing, Progress, Rest, Source, Target};
+use imaging::{Authorities, FileDisk, Packing, Progress, Rest, Source, Target};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -35,8 +35,9 @@ pub fn run(options: &Options) -> Result<Measured> {
         checksum_field: "CHECKSUM",
         packing: Packing::ByMagic,
         user_agent: "boot-load".to_owned(),
-        authorities: None,
+        authorities: Authorities::Public,
         authorities_field: "CA_BUNDLE",
+        access: None,
     };
     let target = Target {
         name: name.clone(),
