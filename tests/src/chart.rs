@@ -167,7 +167,7 @@ pub const SETTINGS: &[Setting] = &[
     within(
         BOOT,
         "boot.references.readable",
-        r#"[{"namespace": "tink", "group": "example.org", "resources": ["lvms"]}]"#,
+        r#"[{"namespace": "default", "group": "example.org", "resources": ["lvms"]}]"#,
     ),
     within(BOOT, "boot.nodeSelector", r#"{"boot": "here"}"#),
     within(BOOT, "boot.tolerations", r#"[{"operator": "Exists"}]"#),

@@ -73,7 +73,7 @@ macro_rules! personalities {
 
 personalities! {
     standby "standby" ZEROS Some(Rule::Serial);
-    shared_power "shared-power" ZEROS Some(Rule::Serial);
+    shared_power "shared-power" ZEROS None;
     forgets_overrides "forgets-overrides" ZEROS Some(Rule::Serial);
     local_disk "local-disk" ZEROS Some(Rule::Serial);
     without_a_dpu "bare" ZEROS None;

@@ -305,12 +305,18 @@ fn a_dpu_that_shares_power_forgets_and_fills_its_slots_again() {
     let asked = || asked.lock().expect("no panic").clone();
     let mut server =
         Server::start("shared-power", |_| json!({ "dpu": { "supervisorSocket": socket, "name": "dpu-1" } }));
-    assert_eq!(server.redfish.patch_boot(&json!({ "BootOrder": SLOT_FIRST })), 200);
     assert_eq!(server.redfish.reset("On"), 204);
     server.wait_for_power("On", BOOT);
     wait_for("the DPU is given power", SOON, || (asked() == ["on"]).then_some(()));
-    // The host is on and has found nothing: what is presented now counts from the warm reset on.
+    // The host is on and has found nothing: what is presented now counts from the warm reset on, and is listed after it.
     present(&server, Kind::Tiny);
+    let first = json!({ "BootOrder": SLOT_FIRST });
+    assert_eq!(server.redfish.patch_boot(&first), 400, "the firmware has not seen the disk");
+    let once = json!({ "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "BiosSetup" });
+    assert_eq!(server.redfish.patch_boot(&once), 200);
+    assert_eq!(server.redfish.reset("ForceRestart"), 204);
+    wait_for("the disk is listed", BOOT, || (server.redfish.patch_boot(&first) == 200).then_some(()));
+    server.console("Boot Manager", BOOT);
     assert_eq!(server.redfish.reset("ForceRestart"), 204);
     server.console("MP-BOOT i-1", BOOT);
     assert_eq!(asked(), ["on"], "a warm reset does not touch the DPU");
