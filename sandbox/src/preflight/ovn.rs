@@ -13,12 +13,14 @@ use std::{env, fs};
 
 pub const VARIABLE: &str = "OVN_DIR";
 
-const NEEDED: [&str; 11] = [
+const NEEDED: [&str; 13] = [
     "ovsdb-server",
     "ovsdb-tool",
     "ovsdb-client",
     "ovs-vswitchd",
     "ovs-vsctl",
+    "ovs-appctl",
+    "ovs-ofctl",
     "ovn-northd",
     "ovn-controller",
     "ovn-appctl",
