@@ -13,7 +13,7 @@ use tokio::time::timeout;
 pub const MIB: usize = 1 << 20;
 /// The host, as QEMU's network shows it to the guest.
 pub const HOST: &str = "10.0.2.2";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 pub fn disk(folder: &Path, name: &str, size: usize) -> PathBuf {
     let path = folder.join(name);
