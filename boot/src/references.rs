@@ -1,5 +1,6 @@
 //! The objects that templates read as `.references`: gotten one by one when a Workflow is rendered, never watched and never listed.
 
+use futures::future::join_all;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use planner::workflow::references::{Place, References, Rules, Why, Withheld};
@@ -30,10 +31,9 @@ impl Reader {
     }
 
     pub async fn read(&self, asked: References<Place>) -> References<Value> {
-        let mut objects = BTreeMap::new();
-        for (name, place) in asked.places() {
-            objects.insert(name.clone(), self.object(place).await);
-        }
+        // Beside each other: what does not answer holds up all other Workflows once, not once for each.
+        let objects = asked.places().map(async |(name, place)| (name.clone(), self.object(place).await));
+        let objects = join_all(objects).await.into_iter().collect();
         asked.read(objects)
     }
 

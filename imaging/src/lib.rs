@@ -28,7 +28,7 @@
 //! the same version of the file (ETag, Last-Modified, length). With a checksum all of it is read before, once more, and compared: nothing
 //! is written before the file is known to be the one that was meant.
 //!
-//! The DPU agent's imports and the installer are what uses it. It depends on nothing of ours.
+//! The DPU agent's imports and the installer are what uses it. Of ours it depends on `trust` alone.
 
 mod client;
 pub mod decode;

@@ -153,7 +153,9 @@ impl Refusal {
                 "the server's certificate is an authority's own (CA:TRUE), which no server may show: give the server one that an authority \
                  has signed, and write that authority's certificate to {bundle}"
             ),
-            Self::Other(why) => format!("the server's certificate is refused: {why}: give the server another one"),
+            Self::Other(why) => {
+                format!("this client refuses the server's certificate ({why}): give the server another one")
+            }
         }
     }
 }

@@ -65,7 +65,7 @@ pub struct State {
     pub restarts: bool,
     /// The running host found the controller that a target offers.
     pub has_controller: bool,
-    /// The DPU went away under the running host, which did not survive it. The power stays on.
+    /// The host's process ended, and its power stays on: the DPU went away under it, or a reset brought up no other process.
     pub crashed: bool,
 }
 

@@ -180,12 +180,12 @@ impl Machine {
     pub async fn dpu_lost(&self) {
         {
             let mut state = self.state.lock().await;
-            // The taps are in a namespace that may be gone; one that is left is taken again by its name.
+            // The taps are in a namespace that may no longer exist; one that is left is taken again by its name.
             state.record.clear();
             let Some(host) = &mut state.host else { return };
             host.kill();
             state.crashed = true;
-            tracing::warn!(server = self.config.name, "the host crashed: its DPU is gone");
+            tracing::warn!(server = self.config.name, "the host crashed: its DPU lost its power or crashed");
         }
         if timeout(END_WITHIN, self.ended()).await.is_err() {
             tracing::error!("the host's process does not end");

@@ -109,7 +109,7 @@ pub async fn unplug(s: &Simulation, name: &str) -> Result<(), String> {
     .await?;
     // A disk that was taken out of the list is kept: its claim is the user's to delete.
     s.delete("persistentvolumeclaims", USER, &format!("{name}-data"));
-    s.until("the volume is gone", |s| {
+    s.until("the volume was deleted", |s| {
         ["persistentvolumes", "metalplane.io/volumeholds"].iter().all(|kind| s.scene.server.list(kind).len() == 1)
     })
     .await

@@ -31,6 +31,13 @@ fn acted(s: &Simulation, expected: &[PowerAction]) -> Result<(), String> {
     }
 }
 
+fn nothing_else_was_booted(s: &Simulation) -> Result<(), String> {
+    match s.scene.hosts[0].strays() {
+        0 => Ok(()),
+        strays => Err(format!("something else was booted {strays} times")),
+    }
+}
+
 /// It is started into its setup once, and boots. The next machine's start costs nothing more.
 pub async fn listed(s: &mut Simulation) -> Result<(), String> {
     let host = s.scene.hosts[0].clone();
@@ -62,10 +69,7 @@ pub async fn shared(s: &Simulation) -> Result<(), String> {
     life::create(s, "bm-01", 7).await?;
     acted(s, &[&first[..], &[PowerAction::SoftOff, PowerAction::On, PowerAction::WarmReset]].concat())?;
     life::delete(s, "bm-01").await?;
-    match host.strays() {
-        0 => Ok(()),
-        strays => Err(format!("something else was booted {strays} times")),
-    }
+    nothing_else_was_booted(s)
 }
 
 /// A firmware that takes the disk off its list in each POST in which the disk is not there costs each start a reset more.
@@ -79,10 +83,7 @@ pub async fn forgotten(s: &Simulation) -> Result<(), String> {
         life::delete(s, "bm-01").await?;
         acted(s, &[&start[..], &[PowerAction::SoftOff]].concat().repeat(lives))?;
     }
-    match host.strays() {
-        0 => Ok(()),
-        strays => Err(format!("something else was booted {strays} times")),
-    }
+    nothing_else_was_booted(s)
 }
 
 /// Its host was on before there was a machine: it is reset into its setup, and keeps its power.
@@ -116,10 +117,7 @@ pub async fn never_shared(s: &Simulation) -> Result<(), String> {
     s.change(MACHINES, USER, "bm-01", |machine| machine["metadata"]["annotations"] = life::restart_now());
     s.until("it runs", |s| runs(s, "bm-01")).await?;
     life::delete(s, "bm-01").await?;
-    match host.strays() {
-        0 => Ok(()),
-        strays => Err(format!("something else was booted {strays} times")),
-    }
+    nothing_else_was_booted(s)
 }
 
 /// Twice, and no more before its user asks again.

@@ -52,6 +52,14 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
     for key in storage.unread() {
         lines.say(&format!("{key} is not read, as by upstream's rootio"));
     }
+    let (list, is_empty) = match command.as_str() {
+        "partition" | "wipe" => ("disks", storage.disks.is_empty()),
+        _ => ("filesystems", storage.filesystems.is_empty()),
+    };
+    if is_empty {
+        // A success, as upstream: one Template is for servers with and without.
+        lines.say(&format!("the metadata has no storage.{list}: {command} changes nothing"));
+    }
     let mut found = Vec::new();
     for (at, disk) in storage.disks.iter().enumerate() {
         let place = disks.find_of(&format!("storage.disks[{at}].device"), &disk.device)?;

@@ -45,12 +45,18 @@ fn what_does_not_fit_is_named() {
 async fn what_is_not_served_is_refused_by_its_name() {
     let with = |storage: &str| format!(r#"{{"metadata": {{"instance": {{"storage": {storage}}}}}}}"#);
     let empty = with("{}");
+    let lines = Lines::default();
     let run = async |command: &[&str], environment: &[(&str, &str)]| {
         let mut action = action("quay.io/tinkerbell/actions/rootio:latest", environment);
         action.command = command.iter().map(|word| (*word).to_owned()).collect();
-        run(&Disks::of_this_machine(), &action, &Lines::default()).await
+        run(&Disks::of_this_machine(), &action, &lines).await
     };
-    assert_eq!(run(&["partition"], &[(DOCUMENT, &empty)]).await, Ok(()));
+    for (command, list) in
+        [("partition", "disks"), ("wipe", "disks"), ("format", "filesystems"), ("mount", "filesystems")]
+    {
+        assert_eq!(run(&[command], &[(DOCUMENT, &empty)]).await, Ok(()));
+        assert_eq!(lines.newest(), format!("the metadata has no storage.{list}: {command} changes nothing"));
+    }
     let (raid, groups) = (with(r#"{"raid": [{}]}"#), with(r#"{"volume_groups": [{}]}"#));
     let absent = with(r#"{"disks": [{"device": "/dev/no-such-disk"}]}"#);
     for (command, environment, said) in [
