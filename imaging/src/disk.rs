@@ -11,8 +11,11 @@ use std::path::Path;
 /// The largest block size of any disk.
 pub const BLOCK: u64 = 4096;
 
-/// Written from its beginning to its end, each byte once. It blocks: its calls are a thread's. Offsets and lengths are
-/// multiples of [`BLOCK`], but for the disk's end.
+/// What a failure zeroes at either end.
+pub(crate) const END: u64 = 1 << 20;
+
+/// Written from its beginning to its end, each byte once. It blocks, and needs no runtime to go on: its calls are a thread's, and a copy
+/// that is dropped waits for the one under way. Offsets and lengths are multiples of [`BLOCK`], but for the disk's end.
 pub trait Disk: Send {
     /// Gives up what the disk holds. What is read from it then is not known.
     fn discard(&mut self) -> io::Result<()>;
@@ -111,4 +114,16 @@ impl Disk for FileDisk {
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_all()
     }
+}
+
+/// Zeros in the first and the last MiB. Written, not left out: nobody knows what a disk that failed believes to be empty.
+pub fn wipe(disk: &mut dyn Disk, size_bytes: u64) -> io::Result<()> {
+    let length = END.min(size_bytes);
+    let last = size_bytes - length;
+    // Whole blocks, whatever the disk's size is.
+    let from = last - last % BLOCK;
+    for (offset, length) in [(0, length), (from, size_bytes - from)] {
+        disk.write(offset, &vec![0; usize::try_from(length).unwrap_or(usize::MAX)])?;
+    }
+    disk.sync()
 }

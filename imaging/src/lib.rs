@@ -1,7 +1,8 @@
 //! Images on their way to a disk: read from an URL, unpacked, written, and believed only when their end was verified.
 //!
 //! ```text
-//! fetch (async) → chunks → feed (counts, hashes) → decode (by magic) → sink (1 MiB pieces, zeros told from data) → Disk
+//! fetch (async) → chunks → feed (counts, hashes) → decode (by magic) → pieces (1 MiB) → sink (zeros told from data) → Disk
+//!                          └────────────── unpack: a thread ────────┘                   └───────── a thread ────────┘
 //! ```
 //!
 //! | module | what it is |
@@ -11,7 +12,10 @@
 //! | [`feed`] | the chunks as a stream that knows whether its end came or was cut off |
 //! | [`decode`] | raw, gzip, zstd, xz, bzip2 and qcow2, told from each other by their first bytes |
 //! | [`qcow2`] | a qcow2 image as the disk that it stands for, read by parts of its file |
-//! | [`sink`] | the writing thread |
+//! | [`unpack`] | the thread that unpacks an image, and says whether it is whole |
+//! | [`pieces`] | what goes from that thread to the next one: a few buffers that go round |
+//! | [`sink`] | the thread that writes |
+//! | [`held`] | a disk that can be taken away from its thread |
 //! | [`stream`] | what is no image of a disk, given to a reader of somebody else's |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
 //! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there; a new table |
@@ -36,22 +40,25 @@ pub mod disk;
 mod feed;
 pub mod fetch;
 pub mod gpt;
+mod held;
 pub mod nocloud;
+mod pieces;
 pub mod qcow2;
 pub mod registry;
 mod remote;
 mod sink;
 mod stream;
 pub mod swap;
+mod unpack;
 
 pub use decode::Packing;
-pub use disk::{Disk, FileDisk};
-pub use sink::wipe;
+pub use disk::{Disk, FileDisk, wipe};
 pub use stream::{Streamed, read};
 
+use held::Held;
 use std::io;
 use std::sync::atomic::AtomicU64;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use trust::Bundle;
 
 /// Chunks between the network and the disk. A chunk is what one read of the connection gave, at most some 16 KiB with
@@ -226,8 +233,8 @@ pub struct Progress<'a> {
     pub wake: &'a Notify,
 }
 
-/// Copies an image to a disk. When this returns nothing writes the disk any more. `stopped` ends it early: its output says
-/// why.
+/// Copies an image to a disk. When this returns nothing writes the disk any more, nor when it was dropped: that waits for what is being
+/// written at the moment, and zeroes the ends as any failure does. `stopped` ends it early, and says why.
 pub async fn copy(
     source: &Source,
     target: Target,
@@ -236,18 +243,19 @@ pub async fn copy(
     stopped: impl Future<Output = String>,
 ) -> Result<Copied, Error> {
     tokio::pin!(stopped);
+    let held = Held::new(disk, &target);
     let (sender, chunks) = mpsc::channel(CHUNKS);
-    let (image, place, mut disk) = (source.clone(), target.clone(), disk);
+    let (image, place, disk) = (source.clone(), target.clone(), held.lend());
+    let (ending, ended) = oneshot::channel();
     let writer = tokio::task::spawn_blocking(move || {
-        let written = sink::write(&image, &place, disk.as_mut(), chunks);
-        (written, disk)
+        sink::copy(&place, disk, ending, |pieces| unpack::stream(&image, &place, chunks, pieces))
     });
-    let fetched = until(stopped.as_mut(), fetch::fetch(source, &sender, progress)).await;
+    let fetched = until(stopped.as_mut(), beside(ended, fetch::fetch(source, &sender, progress))).await;
     drop(sender);
-    let (written, disk) = writer.await.map_err(|panic| broken(source, &panic))?;
+    let written = writer.await.map_err(|panic| broken(source, &panic))?;
     match both(fetched, written)? {
-        sink::Outcome::Copied(copied) => Ok(copied),
-        sink::Outcome::Qcow2 => remote::copy(source, target, disk, progress, stopped).await,
+        unpack::Outcome::Copied(copied) => Ok(copied),
+        unpack::Outcome::Qcow2 => remote::copy(source, target, &held, progress, stopped).await,
     }
 }
 
@@ -259,6 +267,15 @@ async fn until<T>(
         biased;
         done = work => done,
         why = stopped => Err(Error::new(Kind::Busy, why)),
+    }
+}
+
+/// Work for a thread, or no more of it once that has ended: it says itself why.
+async fn beside(ended: oneshot::Receiver<()>, work: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        _ = ended => Ok(()),
     }
 }
 

@@ -1,34 +1,64 @@
-//! A qcow2 image whose file is a server's, onto a disk: the writing thread asks for parts, and they are fetched for it.
+//! A qcow2 image whose file is a server's, onto a disk: the thread that unpacks asks for parts, and they are fetched for it.
 
 use crate::fetch::Parts;
-use crate::{CHUNKS, Copied, Disk, Error, Kind, Progress, Source, Target, both, broken, qcow2, sink, until};
+use crate::held::Held;
+use crate::{CHUNKS, Copied, Error, Kind, Progress, Source, Target, beside, both, broken, qcow2, sink, unpack, until};
 use std::io;
 use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
 
-/// What the writer asks for.
+/// What the thread asks for.
 struct Ask {
     first: u64,
     length: usize,
     answer: oneshot::Sender<Result<Vec<u8>, Error>>,
 }
 
-/// The writer's side.
-struct Remote(mpsc::Sender<Ask>);
+/// What was asked for and is not read yet.
+struct Asked {
+    first: u64,
+    length: usize,
+    answered: oneshot::Receiver<Result<Vec<u8>, Error>>,
+}
+
+/// The side of the thread that unpacks.
+struct Remote {
+    asks: mpsc::Sender<Ask>,
+    expected: Option<Asked>,
+}
+
+impl Remote {
+    fn ask(&self, first: u64, length: usize) -> io::Result<Asked> {
+        let (answer, answered) = oneshot::channel();
+        self.asks.blocking_send(Ask { first, length, answer }).map_err(|_| gone())?;
+        Ok(Asked { first, length, answered })
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other(Error::new(Kind::Busy, "nobody fetches the image any more"))
+}
 
 impl qcow2::Parts for Remote {
     fn read(&mut self, first: u64, length: usize) -> io::Result<Vec<u8>> {
-        let gone = || io::Error::other(Error::new(Kind::Busy, "nobody fetches the image any more"));
-        let (answer, answered) = oneshot::channel();
-        self.0.blocking_send(Ask { first, length, answer }).map_err(|_| gone())?;
-        answered.blocking_recv().map_err(|_| gone())?.map_err(io::Error::other)
+        let expected = self.expected.take().filter(|asked| (asked.first, asked.length) == (first, length));
+        let asked = match expected {
+            Some(asked) => asked,
+            None => self.ask(first, length)?,
+        };
+        asked.answered.blocking_recv().map_err(|_| gone())?.map_err(io::Error::other)
+    }
+
+    fn expect(&mut self, first: u64, length: usize) -> io::Result<()> {
+        self.expected = Some(self.ask(first, length)?);
+        Ok(())
     }
 }
 
 pub(crate) async fn copy(
     source: &Source,
     target: Target,
-    mut disk: Box<dyn Disk>,
+    held: &Held,
     progress: &Progress<'_>,
     mut stopped: std::pin::Pin<&mut impl Future<Output = String>>,
 ) -> Result<Copied, Error> {
@@ -38,9 +68,12 @@ pub(crate) async fn copy(
         None => None,
     };
     let (asks, mut asked) = mpsc::channel::<Ask>(1);
-    let (image, place, bytes) = (source.clone(), target.clone(), file.length);
-    let writer =
-        tokio::task::spawn_blocking(move || sink::write_qcow2(&image, &place, disk.as_mut(), Remote(asks), bytes));
+    let (image, place, disk, bytes) = (source.clone(), target, held.lend(), file.length);
+    let (ending, ended) = oneshot::channel();
+    let writer = tokio::task::spawn_blocking(move || {
+        let remote = Remote { asks, expected: None };
+        sink::copy(&place, disk, ending, |pieces| unpack::qcow2(&image, &place, remote, bytes, pieces))
+    });
     let served = async {
         let mut read = 0;
         while let Some(Ask { first, length, answer }) = asked.recv().await {
@@ -48,12 +81,12 @@ pub(crate) async fn copy(
             read += length as u64;
             progress.bytes.store(read, Ordering::Relaxed);
             progress.wake.notify_one();
-            // A writer that ended early says why itself.
+            // A thread that ended early says why itself.
             let _ = answer.send(part);
         }
         Ok(())
     };
-    let served = until(stopped, served).await;
+    let served = until(stopped, beside(ended, served)).await;
     drop(asked);
     let written = writer.await.map_err(|panic| broken(source, &panic))?;
     let unpacked = both(served, written)?;
@@ -70,7 +103,7 @@ async fn check(
 ) -> Result<String, Error> {
     let (sender, chunks) = mpsc::channel(CHUNKS);
     let (image, place) = (source.clone(), target.clone());
-    let checker = tokio::task::spawn_blocking(move || sink::check(&image, &place, chunks));
+    let checker = tokio::task::spawn_blocking(move || unpack::check(&image, &place, chunks));
     let fetched = until(stopped, file.whole(&sender, progress)).await;
     drop(sender);
     both(fetched, checker.await.map_err(|panic| broken(source, &panic))?)

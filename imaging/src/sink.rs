@@ -1,292 +1,131 @@
-//! Writing an image: in pieces, zeros told from data, synced at the end. Blocking; runs on a thread of its own.
+//! The thread that writes an image: in pieces, zeros told from data, synced at the end; and beside it the one that unpacks it.
+//!
+//! The error of the one that fails first is told. The other one is stopped by it: who unpacks by pieces that nobody takes, who writes by an
+//! end that does not come; and who fetches for them ends too, for the one that unpacks may be waiting for the network.
 
-use crate::decode;
-use crate::disk::BLOCK as BLOCK_BYTES;
-use crate::feed::{Chunk, End, Feed};
-use crate::fetch::plain;
-use crate::qcow2;
-use crate::{Algorithm, Copied, Disk, Error, Kind, Packing, Rest, Source, Target};
-use std::io::{self, Read};
-use tokio::sync::mpsc::Receiver;
+use crate::disk::{BLOCK as BLOCK_BYTES, END};
+use crate::held::Lent;
+use crate::pieces::{Filling, Step, Writing, pieces};
+use crate::unpack::Stop;
+use crate::{Disk, Error, Kind, Rest, Target};
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::OnceLock;
+use std::thread;
+use tokio::sync::oneshot;
 
-/// Written at once. The network gives less, and storage that is far away takes a while for each operation.
-const PIECE: usize = 1 << 20;
 /// Zeros are left out in units of this, aligned: the block size of every file system and thin pool that matters.
 const BLOCK: usize = BLOCK_BYTES as usize;
-/// What a failure zeroes at either end.
-const END: u64 = 1 << 20;
+const ZEROS: [u8; BLOCK] = [0; BLOCK];
+/// So much behind the image is zeroed at once: a disk that has to write its zeros is not taken away before that.
+const REST: u64 = 64 << 20;
 
-/// What came of a stream.
-pub(crate) enum Outcome {
-    Copied(Copied),
-    /// It is a qcow2 image, which is read by parts; nothing was written.
-    Qcow2,
-}
+/// Dropped when nothing more is written, so that nothing more is fetched.
+pub(crate) type Ended = oneshot::Sender<()>;
 
-/// With zeros at its ends if that fails after it was begun.
-fn wiped<T>(
+/// Writes what `unpack` puts, with zeros at the disk's ends if that fails after it was begun. When this returns both threads have ended.
+pub(crate) fn copy<T: Send>(
     target: &Target,
-    disk: &mut dyn Disk,
-    write: impl FnOnce(&mut dyn Disk, &mut bool) -> Result<T, Error>,
+    mut disk: Lent,
+    ended: Ended,
+    unpack: impl FnOnce(Filling) -> Result<T, Stop> + Send,
 ) -> Result<T, Error> {
-    let mut begun = false;
-    let mut result = write(disk, &mut begun);
-    if let Err(error) = &mut result
-        && begun
-        && target.wipe
-        && let Err(wiping) = wipe(disk, target.size_bytes)
-    {
+    let (filling, writing) = pieces();
+    let first = OnceLock::new();
+    // A second error comes of the first one, or is less of a reason.
+    let tell = |error: Error| drop(first.set(error));
+    let done = thread::scope(|scope| {
+        let unpacking = || match unpack(filling) {
+            Ok(done) => Some(done),
+            Err(Stop::Unwritten) => None,
+            Err(Stop::Failed(error)) => {
+                tell(error);
+                None
+            }
+        };
+        let unpacking = thread::Builder::new().name("unpack".to_owned()).spawn_scoped(scope, unpacking);
+        let unpacking = unpacking.map_err(|error| tell(Error::file("starting a thread for", &target.name, &error)));
+        let unpacking = unpacking.ok()?;
+        let written = write(target, &mut disk, &writing).map_err(tell).ok();
+        // Who unpacks may be waiting for a buffer, or for the network.
+        drop((writing, ended));
+        let unpacked = unpacking.join().unwrap_or_else(|panic| resume_unwind(panic));
+        written.and(unpacked)
+    });
+    if let Some(done) = done {
+        return Ok(done);
+    }
+    let broken = || Error::new(Kind::Busy, format!("writing {}: it ended without an error", target.name));
+    let mut error = first.into_inner().unwrap_or_else(broken);
+    if let Err(wiping) = disk.wipe() {
         error.message += &format!("; zeroing the ends of {} failed, too: {wiping}", target.name);
     }
-    result
+    Err(error)
 }
 
-/// Of a stream.
-pub(crate) fn write(
-    source: &Source,
-    target: &Target,
-    disk: &mut dyn Disk,
-    chunks: Receiver<Chunk>,
-) -> Result<Outcome, Error> {
-    wiped(target, disk, |disk, begun| attempt(source, target, disk, chunks, begun))
-}
-
-/// Of a qcow2 image's file. `bytes`: its length.
-pub(crate) fn write_qcow2(
-    source: &Source,
-    target: &Target,
-    disk: &mut dyn Disk,
-    parts: impl qcow2::Parts,
-    bytes: u64,
-) -> Result<u64, Error> {
-    let url = plain(&source.url);
-    let unread = |error: io::Error| match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(error) => Error::new(Kind::Invalid, format!("{url} for {}: as a qcow2 image {error}", target.name)),
-    };
-    wiped(target, disk, |disk, begun| {
-        let mut reader = qcow2::Reader::open(parts, bytes).map_err(unread)?;
-        let size = reader.header.size;
-        if size > target.size_bytes {
-            return Err(too_large(source, target, Some(size)));
-        }
-        *begun = true;
-        disk.discard().map_err(|error| Error::file("emptying", &target.name, &error))?;
-        let mut image = Image::new(disk, target);
-        let unpacked = pour(source, target, &mut reader, &mut image)?.map_err(unread)?;
-        image.finish(target)?;
-        Ok(unpacked)
-    })
-}
-
-fn attempt(
-    source: &Source,
-    target: &Target,
-    disk: &mut dyn Disk,
-    chunks: Receiver<Chunk>,
-    begun: &mut bool,
-) -> Result<Outcome, Error> {
-    let algorithm = source.checksum.as_ref().map_or(Algorithm::Sha256, |checksum| checksum.algorithm);
-    let mut feed = Feed::new(chunks, algorithm);
-    let head = feed.head(decode::HEAD);
-    if feed.end == Some(End::CutOff) {
-        return Err(cut_off(target));
-    }
-    let format = decode::format(&head, &source.url, source.packing)?;
-    if format == decode::Format::Qcow2 {
-        return Ok(Outcome::Qcow2);
-    }
-    let raw = format == decode::Format::Raw;
-    if let Some(length) = feed.length.filter(|length| raw && *length > target.size_bytes) {
-        return Err(too_large(source, target, Some(length)));
-    }
-    *begun = true;
-    disk.discard().map_err(|error| Error::file("emptying", &target.name, &error))?;
-    let mut image = Image::new(disk, target);
-    let unpacked = pour(source, target, decode::open(format, &mut feed).as_mut(), &mut image)?;
-    if feed.end == Some(End::CutOff) {
-        return Err(cut_off(target));
-    }
-    let url = plain(&source.url);
-    let unpacked = unpacked.map_err(|error| damaged(&url, target, format, &feed, &error.to_string()))?;
-    let left = feed.drain();
-    match feed.end {
-        Some(End::CutOff) | None => return Err(cut_off(target)),
-        _ if left > 0 => {
-            let cause = format!("{left} bytes follow its end");
-            return Err(damaged(&url, target, format, &feed, &cause));
-        }
-        Some(End::Closed) if raw && source.checksum.is_none() => {
-            let message = format!(
-                "{url} for {}: the server gave neither a Content-Length nor chunks, so that a raw image of {} bytes may be \
-                 cut off: give its checksum",
-                target.name, feed.received
-            );
-            return Err(Error::new(Kind::Invalid, message));
-        }
-        _ => {}
-    }
-    image.finish(target)?;
-    let (bytes, digest) = (feed.received, feed.digest());
-    checked(source, target, &digest)?;
-    Ok(Outcome::Copied(Copied { bytes, unpacked, digest: Some(digest) }))
-}
-
-/// All that comes, onto the disk; inside: how much that was, or why the reader failed.
-fn pour(
-    source: &Source,
-    target: &Target,
-    reader: &mut dyn Read,
-    image: &mut Image<'_>,
-) -> Result<io::Result<u64>, Error> {
-    let (mut unpacked, mut buffer) = (0u64, vec![0; 64 << 10]);
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok(Ok(unpacked)),
-            Ok(length) => {
-                if unpacked == 0 && source.packing != Packing::AsIs && buffer[..length].starts_with(qcow2::MAGIC) {
-                    let url = plain(&source.url);
-                    let cause = format!(
-                        "{url} is a compressed qcow2 image: unpack the file, the image can be compressed itself"
-                    );
-                    return Err(Error::new(Kind::Invalid, cause));
-                }
-                unpacked += length as u64;
-                if unpacked > target.size_bytes {
-                    return Err(too_large(source, target, None));
-                }
-                image.add(&buffer[..length]).map_err(|error| Error::file("writing", &target.name, &error))?;
+/// Until the end, or until the other side has none.
+fn write(target: &Target, disk: &mut Lent, writing: &Writing) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::file("writing", &target.name, &error);
+    let mut image = Image { size_bytes: target.size_bytes, offset: 0 };
+    while let Some(step) = writing.next() {
+        match step {
+            Step::Begin => disk.discard().map_err(|error| Error::file("emptying", &target.name, &error))?,
+            Step::Piece(mut piece) => {
+                image.add(disk, &mut piece).map_err(failed)?;
+                writing.written(piece);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Ok(Err(error)),
+            Step::End => {
+                image.end(disk, target.rest).map_err(failed)?;
+                disk.sync().map_err(|error| Error::file("syncing", &target.name, &error))?;
+                return disk.whole().map_err(failed);
+            }
         }
     }
-}
-
-/// Reads all of a stream and compares its checksum; gives it.
-pub(crate) fn check(source: &Source, target: &Target, chunks: Receiver<Chunk>) -> Result<String, Error> {
-    let algorithm = source.checksum.as_ref().map_or(Algorithm::Sha256, |checksum| checksum.algorithm);
-    let mut feed = Feed::new(chunks, algorithm);
-    feed.drain();
-    if feed.end == Some(End::CutOff) {
-        return Err(cut_off(target));
-    }
-    let digest = feed.digest();
-    checked(source, target, &digest)?;
-    Ok(digest)
-}
-
-fn checked(source: &Source, target: &Target, digest: &str) -> Result<(), Error> {
-    match &source.checksum {
-        Some(wanted) if wanted.hex != digest => {
-            let (url, name) = (plain(&source.url), wanted.algorithm.as_str());
-            let (field, wanted) = (source.checksum_field, &wanted.hex);
-            let message =
-                format!("{url} has {name}:{digest}, {field} says {name}:{wanted}: {} is not used", target.name);
-            Err(Error::new(Kind::Invalid, message))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn cut_off(target: &Target) -> Error {
-    Error::new(Kind::Busy, format!("writing {}: the stream was cut off", target.name))
-}
-
-fn damaged(url: &str, target: &Target, format: decode::Format, feed: &Feed, cause: &str) -> Error {
-    let (format, received) = (format.name(), feed.received);
-    let message =
-        format!("{url} for {}: its {format} stream is damaged: {cause} ({received} bytes received)", target.name);
-    Error::new(Kind::Invalid, message)
-}
-
-fn too_large(source: &Source, target: &Target, length: Option<u64>) -> Error {
-    let length = length.map_or_else(|| "more".to_owned(), |length| format!("{length} bytes"));
-    let (url, name, size, hint) = (plain(&source.url), &target.name, target.size_bytes, target.too_small);
-    Error::new(Kind::Invalid, format!("{url} has {length}, {name} has {size} bytes: {hint}"))
-}
-
-/// Zeros in the first and the last MiB. Written, not left out: nobody knows what a disk that failed believes to be empty.
-pub fn wipe(disk: &mut dyn Disk, size_bytes: u64) -> io::Result<()> {
-    let length = END.min(size_bytes);
-    let last = size_bytes - length;
-    // Whole blocks, whatever the disk's size is.
-    let from = last - last % BLOCK_BYTES;
-    for (offset, length) in [(0, length), (from, size_bytes - from)] {
-        disk.write(offset, &vec![0; usize::try_from(length).unwrap_or(usize::MAX)])?;
-    }
-    disk.sync()
+    Ok(())
 }
 
 /// Its bytes in order, on their way to the disk.
-struct Image<'a> {
-    disk: &'a mut dyn Disk,
+struct Image {
     size_bytes: u64,
-    /// Not written yet; it begins on a multiple of [`PIECE`].
-    piece: Vec<u8>,
-    /// Of the piece.
+    /// Written so far.
     offset: u64,
 }
 
-impl<'a> Image<'a> {
-    fn new(disk: &'a mut dyn Disk, target: &Target) -> Self {
-        Self { disk, size_bytes: target.size_bytes, piece: Vec::with_capacity(PIECE), offset: 0 }
-    }
-
-    /// To the disk's end, and safely there.
-    fn finish(&mut self, target: &Target) -> Result<(), Error> {
-        self.end(target.rest).map_err(|error| Error::file("writing", &target.name, &error))?;
-        self.disk.sync().map_err(|error| Error::file("syncing", &target.name, &error))
-    }
-
-    fn add(&mut self, mut data: &[u8]) -> io::Result<()> {
-        while !data.is_empty() {
-            let (now, later) = data.split_at(data.len().min(PIECE - self.piece.len()));
-            self.piece.extend_from_slice(now);
-            data = later;
-            if self.piece.len() == PIECE {
-                self.put()?;
+impl Image {
+    /// In as few calls as there are runs of blocks of zeros and of others. The last piece alone may have another length than whole blocks.
+    fn add(&mut self, disk: &mut dyn Disk, piece: &mut Vec<u8>) -> io::Result<()> {
+        let room = usize::try_from(self.size_bytes - self.offset).unwrap_or(usize::MAX);
+        piece.resize(piece.len().next_multiple_of(BLOCK).min(room), 0);
+        let is_zero = |block: &[u8]| *block == ZEROS[..block.len()];
+        let mut left = piece.as_slice();
+        while let Some(first) = left.chunks(BLOCK).next() {
+            let zero = is_zero(first);
+            let run = left.chunks(BLOCK).take_while(|block| is_zero(block) == zero).map(<[u8]>::len).sum();
+            let (now, later) = left.split_at(run);
+            match zero {
+                true => disk.zero(self.offset, run as u64)?,
+                false => disk.write(self.offset, now)?,
             }
+            self.offset += run as u64;
+            left = later;
         }
         Ok(())
     }
 
-    /// What is left, and zeros: up to the disk's end, or over its last MiB.
-    fn end(&mut self, rest: Rest) -> io::Result<()> {
-        // Whole blocks, as a disk has them.
-        let room = usize::try_from(self.size_bytes - self.offset).unwrap_or(usize::MAX);
-        let whole = self.piece.len().next_multiple_of(BLOCK).min(room);
-        self.piece.resize(whole, 0);
-        self.put()?;
-        let from = match rest {
+    /// Zeros behind it: up to the disk's end, or over its last MiB.
+    fn end(&self, disk: &mut dyn Disk, rest: Rest) -> io::Result<()> {
+        let mut from = match rest {
             Rest::Zeroed => self.offset,
             Rest::Kept => {
                 let last = self.size_bytes.saturating_sub(END);
                 self.offset.max(last - last % BLOCK_BYTES)
             }
         };
-        match self.size_bytes - from {
-            0 => Ok(()),
-            left => self.disk.zero(from, left),
+        while from < self.size_bytes {
+            let length = REST.min(self.size_bytes - from);
+            disk.zero(from, length)?;
+            from += length;
         }
-    }
-
-    /// In as few calls as there are runs of blocks of zeros and of others.
-    fn put(&mut self) -> io::Result<()> {
-        let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
-        let mut left = self.piece.as_slice();
-        while let Some(first) = left.chunks(BLOCK).next() {
-            let zero = is_zero(first);
-            let run = left.chunks(BLOCK).take_while(|block| is_zero(block) == zero).map(<[u8]>::len).sum();
-            let (now, later) = left.split_at(run);
-            match zero {
-                true => self.disk.zero(self.offset, run as u64)?,
-                false => self.disk.write(self.offset, now)?,
-            }
-            self.offset += run as u64;
-            left = later;
-        }
-        self.piece.clear();
         Ok(())
     }
 }

@@ -55,7 +55,7 @@ fn attempt<T>(
         return Err(invalid(format!("{url} is a qcow2 image of a disk")));
     }
     let (made, hash, unpacked, failed) = {
-        let unpacked = decode::open(format, &mut feed);
+        let unpacked = decode::open(format, &mut feed).map_err(|error| Error::file("reading", &url, &error))?;
         let mut counted = Counted { reader: unpacked, hash: Hash::new(algorithm), bytes: 0, failed: None };
         let made = reader(&mut counted);
         if made.is_ok() {

@@ -1,5 +1,5 @@
 //! What builds programs for an architecture that is not this machine's: Rust's standard library for it, and a C compiler, for the
-//! linking and for the one dependency that has C and assembly in it.
+//! linking and for the dependencies that have C and assembly in them (ring and zstd).
 //!
 //! The library comes by rustup. The compiler is this machine's own if there is one, else Debian's, unpacked into the user's cache.
 

@@ -1,7 +1,6 @@
 //! Streams that are whole, and every way in which one is not.
 //!
-//! gzip and bzip2 streams are made by the crates that read them, xz by its crate, zstd by the one that this crate has for
-//! tests; the last test holds all four against the programs that everybody packs images with.
+//! The streams are made by the crates that read them; the last test holds all four against the programs that everybody packs images with.
 
 use super::*;
 use std::io::Write;
@@ -17,7 +16,7 @@ fn pack(format: Format, data: &[u8]) -> Vec<u8> {
             encoder.write_all(data).expect("packed");
             encoder.finish().expect("packed")
         }
-        Format::Zstd => ruzstd::encoding::compress_to_vec(data, ruzstd::encoding::CompressionLevel::Fastest),
+        Format::Zstd => zstd_of(data, |_| Ok(())),
         Format::Xz => {
             let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::default()).expect("options");
             encoder.write_all(data).expect("packed");
@@ -31,13 +30,21 @@ fn pack(format: Format, data: &[u8]) -> Vec<u8> {
     }
 }
 
+/// With a checksum, as the program `zstd` packs.
+fn zstd_of(data: &[u8], set: impl Fn(&mut zstd::Encoder<'static, Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+    encoder.include_checksum(true).and_then(|()| set(&mut encoder)).expect("set");
+    encoder.write_all(data).expect("packed");
+    encoder.finish().expect("packed")
+}
+
 /// What an image is: as the sink does it, with what is left behind the end.
 fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let format = format(&packed[..packed.len().min(HEAD)], "http://x/image", Packing::Compressed);
     let format = format.map_err(|error| error.message)?;
     let mut rest = packed;
     let mut data = Vec::new();
-    open(format, &mut rest).read_to_end(&mut data).map_err(|error| error.to_string())?;
+    open(format, &mut rest).and_then(|mut reader| reader.read_to_end(&mut data)).map_err(|error| error.to_string())?;
     match rest.len() {
         0 => Ok(data),
         left => Err(format!("{left} bytes follow its end")),
@@ -108,6 +115,41 @@ fn a_zstd_stream_may_have_frames_without_data() {
     assert!(unpack(&whole).expect("unpacked") == data());
     let cut = [packed, skipped[..10].to_vec()].concat();
     assert!(unpack(&cut).is_err());
+}
+
+#[test]
+fn a_zstd_frame_is_held_against_the_size_that_it_says() {
+    let said = data().len() as u64;
+    let packed = zstd_of(&data(), |encoder| {
+        encoder.set_pledged_src_size(Some(said))?;
+        encoder.include_checksum(false)
+    });
+    assert!(unpack(&packed).expect("unpacked") == data());
+    // The field for the size, of two bytes: 256 less than what it is. Nothing else checks this frame.
+    let field = u16::try_from(said - 256).expect("fits").to_le_bytes();
+    let at: Vec<usize> = packed.windows(2).enumerate().filter(|(_, two)| *two == field).map(|(at, _)| at).collect();
+    let mut changed = packed;
+    changed[at[0]] ^= 1;
+    assert!(unpack(&changed).is_err(), "a frame of another size");
+}
+
+/// A frame that wants so much kept, of which a stream need not have more than a header.
+fn of_window(log: u32) -> Vec<u8> {
+    let level = zstd::zstd_safe::CParameter::WindowLog(log);
+    let mut all = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+    all.set_parameter(level).expect("set");
+    // Flushed in between, so that it is a stream of unknown size.
+    all.write_all(&data()).and_then(|()| all.flush()).expect("packed");
+    all.write_all(&data()).expect("packed");
+    all.finish().expect("packed")
+}
+
+#[test]
+fn a_zstd_stream_that_needs_too_much_memory_is_refused() {
+    let twice = [data(), data()].concat();
+    assert!(unpack(&of_window(ZSTD_WINDOW)).expect("as much as the program zstd takes") == twice);
+    let error = unpack(&of_window(ZSTD_WINDOW + 1)).expect_err("twice as much");
+    assert!(error.to_lowercase().contains("memory"), "{error}");
 }
 
 #[test]

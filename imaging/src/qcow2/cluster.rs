@@ -2,7 +2,8 @@
 
 use super::header::{Compression, Header, damaged, refused};
 use flate2::{Decompress, FlushDecompress, Status};
-use std::io::{self, Read};
+use std::io;
+use zstd::stream::raw::{self, InBuffer, Operation, OutBuffer};
 
 pub(super) const SECTOR: u64 = 512;
 const COMPRESSED: u64 = 1 << 62;
@@ -59,29 +60,54 @@ pub fn table_at(entry: u64) -> io::Result<u64> {
     }
 }
 
-/// Exactly one cluster.
-pub fn unpack(packed: &[u8], header: &Header) -> io::Result<Vec<u8>> {
-    let length = usize::try_from(header.cluster()).map_err(|_| refused("has clusters that are too large"))?;
-    let mut unpacked = vec![0; length];
-    let broken = |cause: String| damaged(format!("a compressed cluster: {cause}"));
-    match header.compression {
-        Compression::Deflate => {
-            // With room for one byte too many, so that its end is seen.
-            unpacked.push(0);
-            let mut inflate = Decompress::new(false);
-            let done = inflate.decompress(packed, &mut unpacked, FlushDecompress::Finish);
-            let done = done.map_err(|error| broken(error.to_string()))?;
-            if done != Status::StreamEnd || inflate.total_out() != header.cluster() {
-                return Err(broken(format!("{} of {length} bytes, without an end", inflate.total_out())));
-            }
-            unpacked.truncate(length);
-        }
-        Compression::Zstd => {
-            let mut packed = packed;
-            let decoder = ruzstd::decoding::StreamingDecoder::new(&mut packed);
-            let mut decoder = decoder.map_err(|error| broken(error.to_string()))?;
-            decoder.read_exact(&mut unpacked).map_err(|error| broken(error.to_string()))?;
+/// Unpacks one cluster after the other.
+pub struct Unpacker {
+    deflate: Decompress,
+    zstd: raw::Decoder<'static>,
+}
+
+impl Unpacker {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { deflate: Decompress::new(false), zstd: raw::Decoder::new()? })
+    }
+
+    /// Exactly one cluster, in place of what is in the buffer.
+    pub fn unpack(&mut self, packed: &[u8], header: &Header, cluster: &mut Vec<u8>) -> io::Result<()> {
+        let length = usize::try_from(header.cluster()).map_err(|_| refused("has clusters that are too large"))?;
+        let whole = match header.compression {
+            Compression::Deflate => self.deflate(packed, length, cluster),
+            Compression::Zstd => self.zstd(packed, length, cluster),
+        };
+        let broken = |cause: String| Err(damaged(format!("a compressed cluster: {cause}")));
+        match whole {
+            Ok(true) => Ok(()),
+            Ok(false) => broken(format!("it does not end after {length} bytes")),
+            Err(error) => broken(error.to_string()),
         }
     }
-    Ok(unpacked)
+
+    /// Whether that was all of it.
+    fn deflate(&mut self, packed: &[u8], length: usize, cluster: &mut Vec<u8>) -> io::Result<bool> {
+        // With room for one byte too many, so that its end is seen.
+        cluster.resize(length + 1, 0);
+        self.deflate.reset(false);
+        let done = self.deflate.decompress(packed, cluster, FlushDecompress::Finish)?;
+        cluster.truncate(length);
+        Ok(done == Status::StreamEnd && self.deflate.total_out() == length as u64)
+    }
+
+    /// The same. What follows the end is another cluster's: the length of what is packed is rounded up to sectors.
+    fn zstd(&mut self, packed: &[u8], length: usize, cluster: &mut Vec<u8>) -> io::Result<bool> {
+        cluster.resize(length, 0);
+        self.zstd.reinit()?;
+        let (mut input, mut output) = (InBuffer::around(packed), OutBuffer::around(cluster.as_mut_slice()));
+        loop {
+            let before = (input.pos(), output.pos());
+            let wanted = self.zstd.run(&mut input, &mut output)?;
+            let is_full = output.pos() == length;
+            if (wanted == 0 && is_full) || before == (input.pos(), output.pos()) {
+                return Ok(wanted == 0 && is_full);
+            }
+        }
+    }
 }

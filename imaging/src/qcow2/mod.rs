@@ -11,7 +11,7 @@ mod tests;
 
 pub use header::{Header, MAGIC};
 
-use cluster::{Entry, Place};
+use cluster::{Entry, Place, Unpacker};
 use header::damaged;
 use std::io::{self, Read};
 
@@ -19,6 +19,11 @@ use std::io::{self, Read};
 pub trait Parts {
     /// Exactly these bytes.
     fn read(&mut self, first: u64, length: usize) -> io::Result<Vec<u8>>;
+
+    /// These bytes are what is read next, most likely: they can come while others are unpacked.
+    fn expect(&mut self, _first: u64, _length: usize) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Read at once of the file's data, so that what lies side by side is not asked for one by one.
@@ -32,13 +37,27 @@ pub struct Reader<P> {
     l1: Vec<u64>,
     /// The second table that was read last, and which it is.
     l2: Option<(u64, Vec<u64>)>,
-    /// Of the file: where it begins, and its bytes.
-    span: (u64, Vec<u8>),
+    span: Span,
     /// The next one of the disk.
     next: u64,
     cluster: Vec<u8>,
     /// What of it was given out.
     given: usize,
+    unpacker: Unpacker,
+}
+
+/// Bytes of the file, and where they begin.
+#[derive(Default)]
+struct Span {
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl Span {
+    fn part(&self, place: Place) -> Option<&[u8]> {
+        let at = usize::try_from(place.first.checked_sub(self.first)?).ok()?;
+        self.bytes.get(at..)?.get(..usize::try_from(place.length).ok()?)
+    }
 }
 
 impl<P: Parts> Reader<P> {
@@ -48,7 +67,8 @@ impl<P: Parts> Reader<P> {
         let header = Header::read(&head)?;
         let (entries, place) = header.l1;
         let l1 = table(&mut parts, length, place, entries)?;
-        Ok(Self { parts, length, header, l1, l2: None, span: (0, Vec::new()), next: 0, cluster: Vec::new(), given: 0 })
+        let (span, unpacker) = (Span::default(), Unpacker::new()?);
+        Ok(Self { parts, length, header, l1, l2: None, span, next: 0, cluster: Vec::new(), given: 0, unpacker })
     }
 
     fn entry(&mut self, number: u64) -> io::Result<Entry> {
@@ -70,29 +90,50 @@ impl<P: Parts> Reader<P> {
         Entry::read(entry, &self.header)
     }
 
-    /// The next cluster of the disk; its last one may be shorter.
+    /// How much of the disk a cluster is: the last one may be shorter.
+    fn wanted(&self, number: u64) -> u64 {
+        self.header.cluster().min(self.header.size - number * self.header.cluster())
+    }
+
+    /// Where of the file a cluster is; none: it is zero.
+    fn place(&self, number: u64, entry: Entry) -> io::Result<Option<Place>> {
+        let behind = |first| damaged(format!("a cluster is at {first}, behind the file's end"));
+        match entry {
+            Entry::Zero => Ok(None),
+            Entry::At(Place { first, .. }) => {
+                let length = self.wanted(number);
+                match first.checked_add(length).is_none_or(|end| end > self.length) {
+                    true => Err(behind(first)),
+                    false => Ok(Some(Place { first, length })),
+                }
+            }
+            Entry::Compressed(Place { first, length }) => match self.length.checked_sub(first) {
+                // The last one may claim more than the file has: it is rounded up to sectors.
+                Some(left @ 1..) => Ok(Some(Place { first, length: length.min(left) })),
+                _ => Err(behind(first)),
+            },
+        }
+    }
+
+    /// The next cluster of the disk.
     fn load(&mut self) -> io::Result<()> {
-        let begin = self.next * self.header.cluster();
-        let wanted = usize::try_from(self.header.cluster().min(self.header.size - begin)).unwrap_or(usize::MAX);
-        match self.entry(self.next)? {
-            Entry::Zero => {
+        let wanted = usize::try_from(self.wanted(self.next)).unwrap_or(usize::MAX);
+        let entry = self.entry(self.next)?;
+        match self.place(self.next, entry)? {
+            None => {
                 self.cluster.clear();
                 self.cluster.resize(wanted, 0);
             }
-            Entry::At(place) => {
-                let length = wanted as u64;
-                if place.first.checked_add(length).is_none_or(|end| end > self.length) {
-                    return Err(damaged(format!("a cluster is at {}, behind the file's end", place.first)));
+            Some(place) => {
+                self.fetch(place)?;
+                let part = self.span.part(place).ok_or_else(|| damaged("a part of it is missing".to_owned()))?;
+                match entry {
+                    Entry::Compressed(_) => self.unpacker.unpack(part, &self.header, &mut self.cluster)?,
+                    _ => {
+                        self.cluster.clear();
+                        self.cluster.extend_from_slice(part);
+                    }
                 }
-                self.cluster = self.part(Place { first: place.first, length })?;
-            }
-            Entry::Compressed(place) => {
-                let Some(left @ 1..) = self.length.checked_sub(place.first) else {
-                    return Err(damaged(format!("a cluster is at {}, behind the file's end", place.first)));
-                };
-                // The last one may claim more than the file has: it is rounded up to sectors.
-                let packed = self.part(Place { length: place.length.min(left), ..place })?;
-                self.cluster = cluster::unpack(&packed, &self.header)?;
                 self.cluster.truncate(wanted);
             }
         }
@@ -100,25 +141,33 @@ impl<P: Parts> Reader<P> {
         Ok(())
     }
 
-    fn part(&mut self, place: Place) -> io::Result<Vec<u8>> {
-        let (begin, bytes) = &self.span;
-        if place.first < *begin || place.first + place.length > begin + bytes.len() as u64 {
-            let wanted = SPAN.max(place.length).min(self.length - place.first);
-            let length = self.ahead(place, wanted)?;
-            self.span = (place.first, self.parts.read(place.first, usize::try_from(length).unwrap_or(usize::MAX))?);
+    /// So that what the next cluster needs is there. What comes behind that is asked for already.
+    fn fetch(&mut self, place: Place) -> io::Result<()> {
+        if self.span.part(place).is_some() {
+            return Ok(());
         }
-        let (begin, bytes) = &self.span;
-        let at = usize::try_from(place.first - begin).unwrap_or(usize::MAX);
-        Ok(bytes[at..at + usize::try_from(place.length).unwrap_or(usize::MAX)].to_vec())
+        let Place { first, length } = self.ahead(self.next, place)?;
+        let bytes = self.parts.read(first, usize::try_from(length).unwrap_or(usize::MAX))?;
+        self.span = Span { first, bytes };
+        match self.behind() {
+            Some(Place { first, length }) => self.parts.expect(first, usize::try_from(length).unwrap_or(usize::MAX)),
+            None => Ok(()),
+        }
     }
 
-    /// How much of `wanted` bytes from this place on the next clusters of the same table use: no more is fetched.
-    fn ahead(&self, place: Place, wanted: u64) -> io::Result<u64> {
-        let mut end = place.first + place.length;
-        let at = usize::try_from(self.next % self.header.per_table()).unwrap_or(usize::MAX);
+    /// The entries of the table at hand, from a cluster on.
+    fn entries(&self, number: u64) -> impl Iterator<Item = (u64, u64)> {
+        let at = usize::try_from(number % self.header.per_table()).unwrap_or(usize::MAX);
         let entries = self.l2.as_ref().map(|(_, entries)| entries.as_slice()).unwrap_or_default();
-        for entry in entries.get(at + 1..).unwrap_or_default() {
-            let next = match Entry::read(*entry, &self.header)? {
+        (number..).zip(entries.get(at..).unwrap_or_default().iter().copied())
+    }
+
+    /// What is read at once for a cluster at this place: so much as the clusters behind it in the same table use, and no more.
+    fn ahead(&self, number: u64, place: Place) -> io::Result<Place> {
+        let wanted = SPAN.max(place.length).min(self.length - place.first);
+        let mut end = place.first + place.length;
+        for (_, entry) in self.entries(number).skip(1) {
+            let next = match Entry::read(entry, &self.header)? {
                 Entry::Zero => continue,
                 Entry::At(next) | Entry::Compressed(next) => next,
             };
@@ -128,7 +177,22 @@ impl<P: Parts> Reader<P> {
             }
             end = end.max(next_end);
         }
-        Ok(end - place.first)
+        Ok(Place { first: place.first, length: end - place.first })
+    }
+
+    /// What is read after the span, as far as the table at hand says. What is wrong in there is told when it is read.
+    fn behind(&self) -> Option<Place> {
+        // Behind the disk's end a table has entries of nothing.
+        let disk = self.header.size.div_ceil(self.header.cluster());
+        for (number, entry) in self.entries(self.next).take_while(|(number, _)| *number < disk) {
+            let entry = Entry::read(entry, &self.header).ok()?;
+            if let Some(place) = self.place(number, entry).ok()?
+                && self.span.part(place).is_none()
+            {
+                return self.ahead(number, place).ok();
+            }
+        }
+        None
     }
 }
 

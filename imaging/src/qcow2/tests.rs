@@ -1,5 +1,7 @@
 use super::*;
+use crate::qcow2::header::Compression;
 use proptest::prelude::*;
+use std::io::Write;
 
 /// A file in memory.
 pub struct Memory(pub Vec<u8>);
@@ -97,6 +99,79 @@ fn every_prefix_is_a_failure() {
     for length in 0..file.len() {
         assert!(disk(file[..length].to_vec()).is_err(), "{length}");
     }
+}
+
+/// A file that notes what is read of it, and what it was told to expect.
+struct Noted<'a>(Memory, &'a mut Vec<(&'static str, u64, usize)>);
+
+impl Parts for Noted<'_> {
+    fn read(&mut self, first: u64, length: usize) -> io::Result<Vec<u8>> {
+        self.1.push(("read", first, length));
+        self.0.read(first, length)
+    }
+
+    fn expect(&mut self, first: u64, length: usize) -> io::Result<()> {
+        self.1.push(("expect", first, length));
+        Ok(())
+    }
+}
+
+/// Clusters that lie in the file in another order than in the disk: no two are read at once.
+#[test]
+fn what_is_read_next_is_asked_for_before_what_is_there_is_unpacked() {
+    let mut file = image();
+    let (length, mut noted) = (6 * CLUSTER, Vec::new());
+    file.resize(length, 9);
+    for (cluster, at) in [(0, 5), (1, 4), (2, 3)] {
+        let place = 2 * CLUSTER + cluster * 8;
+        file[place..place + 8].copy_from_slice(&((1 << 63) | (at * CLUSTER as u64)).to_be_bytes());
+    }
+    let mut reader = Reader::open(Noted(Memory(file), &mut noted), length as u64).expect("opened");
+    let read = reader.read_to_end(&mut Vec::new()).expect("read");
+    assert_eq!(read, 3 * CLUSTER + 100);
+    let at = |cluster: u64| cluster * CLUSTER as u64;
+    let data = [("read", at(5)), ("expect", at(4)), ("read", at(4)), ("expect", at(3)), ("read", at(3))];
+    assert_eq!(noted[3..], data.map(|(what, first)| (what, first, CLUSTER)), "behind header and tables: {noted:?}");
+}
+
+fn header(compression: Compression) -> Header {
+    Header { version: 3, cluster_bits: 9, size: CLUSTER as u64, l1: (1, 0), compression }
+}
+
+#[test]
+fn a_compressed_cluster_has_its_size_and_an_end() {
+    let deflate = |data: &[u8]| {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(data).expect("packed");
+        encoder.finish().expect("packed")
+    };
+    let zstd = |data: &[u8]| zstd::encode_all(data, 1).expect("packed");
+    let data: Vec<u8> = (0..2 * CLUSTER).map(|at| (at * at / 7 % 251) as u8).collect();
+    let (mut unpacker, mut cluster) = (Unpacker::new().expect("memory"), Vec::new());
+    let packers: [(Compression, &dyn Fn(&[u8]) -> Vec<u8>); 2] =
+        [(Compression::Deflate, &deflate), (Compression::Zstd, &zstd)];
+    for (compression, pack) in packers {
+        let header = header(compression);
+        let packed = pack(&data[..CLUSTER]);
+        // One after the other, also after a failure; the length is rounded up, so another one's beginning follows.
+        for follows in [&[][..], &[0; 20], &packed] {
+            let packed = [&packed, follows].concat();
+            unpacker.unpack(&packed, &header, &mut cluster).expect("a cluster");
+            assert!(cluster == data[..CLUSTER], "{compression:?}");
+            for length in 0..packed.len() - follows.len() {
+                let error = unpacker.unpack(&packed[..length], &header, &mut cluster);
+                let error = error.expect_err("it is cut off").to_string();
+                assert!(error.contains("a compressed cluster"), "{compression:?}, {length} bytes: {error}");
+            }
+        }
+        for other in [0, CLUSTER - 1, CLUSTER + 1, 2 * CLUSTER] {
+            assert!(unpacker.unpack(&pack(&data[..other]), &header, &mut cluster).is_err(), "{compression:?}, {other}");
+        }
+    }
+    // QEMU reads a cluster of several frames.
+    let two = [zstd(&data[..100]), zstd(&data[100..CLUSTER])].concat();
+    unpacker.unpack(&two, &header(Compression::Zstd), &mut cluster).expect("a cluster");
+    assert!(cluster == data[..CLUSTER]);
 }
 
 proptest! {

@@ -1,5 +1,7 @@
 //! Whole copies: from a server that is told what to send, to a file that was full of something else.
 
+mod stopped;
+
 use imaging::{Algorithm, Checksum, Copied, Disk, Error, FileDisk, Kind, Packing, Progress, Rest, Source, Target};
 use sha2::{Digest, Sha512};
 use std::io::{self, Write};
@@ -190,7 +192,7 @@ async fn what_fails_before_the_first_write_leaves_the_disk_as_it_was() {
     }
 }
 
-/// A disk that fails at one of its calls, and remembers what was zeroed.
+/// A disk that fails at one of its calls.
 struct Failing {
     file: FileDisk,
     at: &'static str,
