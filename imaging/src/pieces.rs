@@ -3,12 +3,12 @@
 //! There are so many buffers and no more, which go round: who unpacks waits for an empty one, who writes for a full one. Each side sees
 //! that the other one has ended.
 
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
 /// Written at once. The network gives less, and storage that is far away takes a while for each operation.
 pub(crate) const PIECE: usize = 1 << 20;
 /// One that is filled, one that is written, and some between them: neither side is always as fast as the other.
-const BUFFERS: usize = 6;
+const BUFFERS: usize = 4;
 
 /// In this order; an image that is not whole has no end.
 pub(crate) enum Step {
@@ -43,11 +43,16 @@ pub(crate) fn pieces() -> (Filling, Writing) {
 impl Filling {
     /// Of [`PIECE`] bytes, whatever they are.
     pub(crate) fn buffer(&mut self) -> Result<Vec<u8>, Gone> {
-        if self.made < BUFFERS {
-            self.made += 1;
-            return Ok(vec![0; PIECE]);
+        // One that was just written before a new one: where the writer keeps up, all of them stay in the processor's cache.
+        match self.empty.try_recv() {
+            Ok(buffer) => Ok(buffer),
+            Err(TryRecvError::Disconnected) => Err(Gone),
+            Err(TryRecvError::Empty) if self.made < BUFFERS => {
+                self.made += 1;
+                Ok(vec![0; PIECE])
+            }
+            Err(TryRecvError::Empty) => self.empty.recv().map_err(|_| Gone),
         }
-        self.empty.recv().map_err(|_| Gone)
     }
 
     pub(crate) fn put(&self, step: Step) -> Result<(), Gone> {

@@ -134,25 +134,28 @@ fn what_is_read_next_is_asked_for_before_what_is_there_is_unpacked() {
     assert_eq!(noted[3..], data.map(|(what, first)| (what, first, CLUSTER)), "behind header and tables: {noted:?}");
 }
 
+fn pack(compression: Compression, data: &[u8]) -> Vec<u8> {
+    match compression {
+        Compression::Deflate => {
+            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(data).expect("packed");
+            encoder.finish().expect("packed")
+        }
+        Compression::Zstd => zstd::encode_all(data, 1).expect("packed"),
+    }
+}
+
 fn header(compression: Compression) -> Header {
     Header { version: 3, cluster_bits: 9, size: CLUSTER as u64, l1: (1, 0), compression }
 }
 
 #[test]
 fn a_compressed_cluster_has_its_size_and_an_end() {
-    let deflate = |data: &[u8]| {
-        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(data).expect("packed");
-        encoder.finish().expect("packed")
-    };
-    let zstd = |data: &[u8]| zstd::encode_all(data, 1).expect("packed");
     let data: Vec<u8> = (0..2 * CLUSTER).map(|at| (at * at / 7 % 251) as u8).collect();
     let (mut unpacker, mut cluster) = (Unpacker::new().expect("memory"), Vec::new());
-    let packers: [(Compression, &dyn Fn(&[u8]) -> Vec<u8>); 2] =
-        [(Compression::Deflate, &deflate), (Compression::Zstd, &zstd)];
-    for (compression, pack) in packers {
+    for compression in [Compression::Deflate, Compression::Zstd] {
         let header = header(compression);
-        let packed = pack(&data[..CLUSTER]);
+        let packed = pack(compression, &data[..CLUSTER]);
         // One after the other, also after a failure; the length is rounded up, so another one's beginning follows.
         for follows in [&[][..], &[0; 20], &packed] {
             let packed = [&packed, follows].concat();
@@ -165,11 +168,14 @@ fn a_compressed_cluster_has_its_size_and_an_end() {
             }
         }
         for other in [0, CLUSTER - 1, CLUSTER + 1, 2 * CLUSTER] {
-            assert!(unpacker.unpack(&pack(&data[..other]), &header, &mut cluster).is_err(), "{compression:?}, {other}");
+            assert!(
+                unpacker.unpack(&pack(compression, &data[..other]), &header, &mut cluster).is_err(),
+                "{compression:?}, {other}"
+            );
         }
     }
     // QEMU reads a cluster of several frames.
-    let two = [zstd(&data[..100]), zstd(&data[100..CLUSTER])].concat();
+    let two = [&data[..100], &data[100..CLUSTER]].map(|part| pack(Compression::Zstd, part)).concat();
     unpacker.unpack(&two, &header(Compression::Zstd), &mut cluster).expect("a cluster");
     assert!(cluster == data[..CLUSTER]);
 }
