@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use sandbox::architecture::Architecture;
-use sandbox::guest::{BootFiles, Target};
+use sandbox::guest::{BootFiles, Formatters, Target};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -102,7 +102,8 @@ impl Machine {
     /// What the network serves: written to the folder.
     pub fn files(&self, folder: &Path) -> BootFiles {
         let cache = sandbox::args::cache_folder();
-        let target = Target { architecture: self.architecture, objcopy: &self.objcopy };
+        let target =
+            Target { architecture: self.architecture, objcopy: &self.objcopy, formatters: Formatters::OfToday };
         let files = sandbox::guest::installer(&self.installer, target, None, &cache, folder);
         files.expect("the installer's image")
     }

@@ -15,9 +15,10 @@ use crate::architecture::Architecture;
 
 use super::command::{run, run_command};
 use super::cpio::Archive;
+use super::formatters::{self, Formatters};
 use super::kernel::{self, Flavour, Kernel};
 use super::tiny::BootFiles;
-use super::{formatters, hardware, unified};
+use super::{hardware, unified};
 
 /// Of the kernel's part, which is kept in the cache.
 const RECIPE: &[&str] = &[include_str!("installer.rs"), hardware::RECIPE, kernel::RECIPE];
@@ -33,12 +34,13 @@ pub struct Target<'a> {
     pub architecture: Architecture,
     /// The program of that name for it, which takes from the installer what only a debugger reads.
     pub objcopy: &'a Path,
+    pub formatters: Formatters<'a>,
 }
 
 impl Target<'static> {
     /// A machine like this one.
     pub fn here() -> Self {
-        Self { architecture: Architecture::here(), objcopy: Path::new("objcopy") }
+        Self { architecture: Architecture::here(), objcopy: Path::new("objcopy"), formatters: Formatters::OfToday }
     }
 }
 
@@ -61,12 +63,8 @@ pub fn installer(
     fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
     let modules = kept.join(MODULES);
     let mut whole = fs::read(&modules).with_context(|| format!("read {}", modules.display()))?;
-    let name = format!("installer-formatters-{architecture}");
-    let formatters =
-        super::cached(&name, &[formatters::RECIPE], cache, |into| keep_formatters(into, architecture, cache))?;
-    let formatters = formatters.join(FORMATTERS);
     // The kernel unpacks archives one after the other.
-    whole.extend(fs::read(&formatters).with_context(|| format!("read {}", formatters.display()))?);
+    whole.extend(formatters_of(target, cache)?);
     whole.extend(packed(&archive(&stripped(program, target.objcopy)?, certificates)?)?);
     fs::write(&files.initramfs, whole).with_context(|| format!("write {}", files.initramfs.display()))?;
     Ok(files)
@@ -123,6 +121,17 @@ fn keep_kernel(folder: &Path, architecture: Architecture, cache: &Path) -> Resul
         archive.program(&format!("lib/modules/{name}"), &module);
     }
     fs::write(folder.join(MODULES), packed(&archive.finish())?).with_context(|| format!("write {MODULES}"))
+}
+
+fn formatters_of(target: Target<'_>, cache: &Path) -> Result<Vec<u8>> {
+    let architecture = target.architecture;
+    if let Formatters::These(files) = target.formatters {
+        return packed(&formatters::archive_of(files)?);
+    }
+    let name = format!("installer-formatters-{architecture}");
+    let kept = super::cached(&name, &[formatters::RECIPE], cache, |into| keep_formatters(into, architecture, cache))?;
+    let kept = kept.join(FORMATTERS);
+    fs::read(&kept).with_context(|| format!("read {}", kept.display()))
 }
 
 fn keep_formatters(folder: &Path, architecture: Architecture, cache: &Path) -> Result<()> {

@@ -38,6 +38,7 @@ use sha2::{Digest, Sha256};
 
 use crate::args;
 
+pub use formatters::Formatters;
 pub use installer::{Target, installer, installer_iso, unified_installer};
 pub use tiny::{BootFiles, boot_files};
 

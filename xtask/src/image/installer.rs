@@ -1,11 +1,12 @@
 //! `cargo xtask installer-image`: what a server without a DPU boots from the network.
 
-use super::roots;
+use super::system::PROGRAMS;
+use super::{locked, roots};
 use crate::cross::Toolchain;
 use crate::programs::{self, Release};
 use anyhow::{Context, Result};
 use sandbox::architecture::Architecture;
-use sandbox::guest::{BootFiles, Target};
+use sandbox::guest::{BootFiles, Formatters, Target};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         true => programs::release(root, &[PROGRAM], &Release::of(root)?, architecture)?,
         false => programs::build(root, &[PROGRAM])?,
     };
-    let files = write(root, &programs, architecture, &folder)?;
+    let files = write(root, &programs, (architecture, options.release), &folder)?;
     if !options.unified && !options.iso {
         return Ok(());
     }
@@ -57,23 +58,36 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 
 /// As it ships.
 pub(crate) fn of_release(root: &Path, release: &Release, architecture: Architecture, folder: &Path) -> Result<()> {
-    write(root, &programs::release(root, &[PROGRAM], release, architecture)?, architecture, folder).map(|_| ())
+    let programs = programs::release(root, &[PROGRAM], release, architecture)?;
+    write(root, &programs, (architecture, true), folder).map(|_| ())
 }
 
 fn write(
     root: &Path,
     programs: &BTreeMap<&'static str, PathBuf>,
-    architecture: Architecture,
+    (architecture, ships): (Architecture, bool),
     folder: &Path,
 ) -> Result<BootFiles> {
     let program = programs.get(PROGRAM).context("the installer was built")?;
     let certificates = roots::member(root)?.source;
     let cache = sandbox::args::cache_folder();
     let toolchain = Toolchain::of(root, architecture)?;
-    let target = Target { architecture, objcopy: &toolchain.objcopy };
+    let pinned = if ships { Some(formatters(architecture)?) } else { None };
+    let formatters = pinned.as_deref().map_or(Formatters::OfToday, Formatters::These);
+    let target = Target { architecture, objcopy: &toolchain.objcopy, formatters };
     let files = sandbox::guest::installer(program, target, Some(&certificates), &cache, folder)?;
     for path in [&files.kernel, &files.initramfs] {
         println!("{}", path.display());
     }
     Ok(files)
+}
+
+/// Of the lock's packages, with the paths that they have in the initramfs.
+fn formatters(architecture: Architecture) -> Result<Vec<(PathBuf, String)>> {
+    let members = locked::members(&Formatters::WANTED, architecture)?;
+    let path = |inside: String| match inside.strip_prefix(PROGRAMS) {
+        Some(name) => format!("{}{name}", Formatters::FOLDER),
+        None => inside,
+    };
+    Ok(members.into_iter().map(|member| (member.source, path(member.inside))).collect())
 }

@@ -8,6 +8,7 @@ use super::system::{EXECUTABLE, Member, PROGRAMS};
 use anyhow::{Context, Result, bail, ensure};
 use goblin::elf::Elf;
 use sandbox::architecture::Architecture;
+use sandbox::guest::Formatters;
 use sandbox::packages::{self, Package, Packages};
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 const LOCK: &str = include_str!("packages.lock");
 const HEAD: &str = "# Debian packages with programs that are in an image, and their SHA-256. Written by `cargo xtask lock-packages`.\n";
-/// What has the programs that [`super::IMAGES`] ask for.
-const PACKAGES: &[&str] = &["e2fsprogs", "mount", "util-linux", "xfsprogs"];
+/// What has the programs that [`super::IMAGES`] ask for, and the installer's initramfs ([`Formatters`]).
+const PACKAGES: &[&str] = &["dosfstools", "e2fsprogs", "mount", "util-linux", "xfsprogs"];
 /// Where packages have programs.
 const FOLDERS: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
 /// A link that leads to a link, and so on.
@@ -50,7 +51,8 @@ pub(crate) fn lay_out(architecture: Architecture, root: &Path) -> Result<Vec<Pat
 
 /// `cargo xtask lock-packages`.
 pub(crate) fn renew(root: &Path) -> Result<()> {
-    let programs: BTreeSet<&str> = super::IMAGES.iter().flat_map(|image| image.system.iter().copied()).collect();
+    let of_images = super::IMAGES.iter().flat_map(|image| image.system.iter().copied());
+    let programs: BTreeSet<&str> = of_images.chain(Formatters::WANTED).collect();
     let programs: Vec<&str> = programs.into_iter().collect();
     let cache = sandbox::args::cache_folder();
     let mut text = HEAD.to_owned();
