@@ -47,14 +47,18 @@ fn main() -> ExitCode {
 /// Returns when the machine is to be restarted: how.
 fn run() -> Result<Then> {
     system::mount_all()?;
-    Modules::of_this_image()?.load()?;
+    let mut modules = Modules::of_this_image()?;
+    modules.load()?;
     let line = system::kernel_arguments()?;
     let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
+    if arguments.vlan.is_some() {
+        modules.named(network::VLAN_MODULE)?;
+    }
     // Not who it is: that may hold a token.
     println!("installer: {}, asks {}", version::VERSION, arguments.servers.join(", "));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
-        network::up(arguments.mac, arguments.lease).await.context("the network")?;
+        network::up(arguments.mac, arguments.vlan, arguments.lease).await.context("the network")?;
         let agent = Agent::new(&arguments.servers, arguments.pin, arguments.worker, attributes::read());
         let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
         Ok(agent.serve(&BuiltIn::of_this_machine(agent.session())).await)
