@@ -17,7 +17,7 @@
 //! | [`grub`] | what that system's boot loader would start |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
-//! | [`by_id`] | disks by the names that udev gives them |
+//! | [`by_id`], [`by_path`] | disks by the names that udev gives them |
 //! | [`lines`] | what is said: on the console, and the last of it in an action's report |
 //!
 //! **Actions are programs of this one.** Upstream's run in containers; here `image2disk` is a function, whatever registry and
@@ -35,6 +35,7 @@ pub mod agent;
 pub mod arguments;
 pub mod attributes;
 pub mod by_id;
+pub mod by_path;
 pub mod chroot;
 pub mod disks;
 pub mod erase;
