@@ -16,12 +16,7 @@ pub fn find(mut image: impl Read) -> io::Result<Places> {
     let (mut places, mut window, mut begin) = (Vec::new(), Vec::new(), 0_u64);
     loop {
         let read = image.by_ref().take(PIECE as u64).read_to_end(&mut window)?;
-        for at in memmem::find_iter(&window, MARK.as_bytes()) {
-            let whole = window.get(at..at + LENGTH);
-            if whole.is_some_and(|place| place.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())) {
-                places.push(begin + at as u64);
-            }
-        }
+        places.extend(self::places(&window).map(|at| begin + at as u64));
         if read == 0 {
             return Ok(places.into());
         }
@@ -30,6 +25,12 @@ pub fn find(mut image: impl Read) -> io::Result<Places> {
         begin += (window.len() - kept) as u64;
         window.drain(..window.len() - kept);
     }
+}
+
+/// Those that are whole in a part of an image.
+pub fn places(part: &[u8]) -> impl Iterator<Item = usize> {
+    let is_place = |place: &[u8]| place.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    memmem::find_iter(part, MARK.as_bytes()).filter(move |at| part.get(*at..at + LENGTH).is_some_and(is_place))
 }
 
 /// What a place is filled with.
@@ -59,7 +60,7 @@ pub fn fill(places: &[u64], filling: &[u8], first: u64, part: &mut [u8]) {
 
 /// Whether a part of the image has something of a place.
 pub fn touches(places: &[u64], first: u64, length: u64) -> bool {
-    places.iter().any(|place| *place < first + length && first < place + LENGTH as u64)
+    length > 0 && places.iter().any(|place| *place < first + length && first < place + LENGTH as u64)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The names of disks below `/dev/disk/by-path`, by where a disk is plugged in, as udev makes them (its builtin `path_id` and
-//! 60-persistent-storage.rules of systemd 252, with the names of ATA and of virtio from before; of an NVMe disk with several controllers as
-//! newer ones do). Disks behind USB, Hyper-V, Fibre Channel and iSCSI have none here.
+//! 60-persistent-storage.rules of systemd 252, with the names of ATA and of virtio from before). Disks behind USB, Hyper-V, Fibre Channel and
+//! iSCSI have none here.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -86,7 +86,7 @@ const NODE_PROGRAMS: &[&str] =
 const IMAGES: [Image; 11] = [
     Image { roots: true, ..ours("controller", "controller") },
     Image { roots: true, beside: &["metalplane"], ..ours("dpu-agent", "agent") },
-    ours("boot", "boot"),
+    Image { roots: true, ..ours("boot", "boot") },
     Image { system: NODE_PROGRAMS, ..ours("csi", "csi") },
     ours("pause", "holder"),
     Image { source: Source::Spdk, ..ours("spdk-target", "spdkTarget") },
