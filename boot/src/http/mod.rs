@@ -7,7 +7,6 @@ mod routes;
 
 pub use routes::{Reply, route};
 
-use crate::area::{self, Places};
 use crate::files::{Files, Program};
 use crate::reports::{self, Eyes};
 use crate::script;
@@ -19,6 +18,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
+use imaging::area::{self, Places};
 use planner::netboot::Directory;
 use range::{heads, part};
 use std::io::SeekFrom;
