@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use imaging::area::{self, Places};
+use proto::argument_area::{self as area, Places};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;

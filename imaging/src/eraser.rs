@@ -8,9 +8,9 @@
 //! among those that it erases, and no disk can have been made to look like it before. Two places follow, written in turn; each has a number that
 //! grows, a length and a SHA-256 before its text, so that a reader never takes half a report for one.
 
-use crate::area;
 use crate::gpt::create::{Kind, Partition, create};
 use fatfs::{FatType, FileSystem, FormatVolumeOptions, FsOptions};
+use proto::argument_area as area;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::File;

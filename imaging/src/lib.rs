@@ -17,7 +17,6 @@
 //! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there; a new table |
 //! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
-//! | [`area`] | the places for kernel arguments in an image that firmware boots as a whole |
 //! | [`eraser`] | the disk from which a server boots the installer to erase its disks, and the report on it |
 //!
 //! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
@@ -32,7 +31,6 @@
 //!
 //! The DPU agent's imports and the installer are what uses it. Of ours it depends on `trust`, and on `proto` for the mark of those places.
 
-pub mod area;
 mod client;
 pub mod decode;
 pub mod disk;
