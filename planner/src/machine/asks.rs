@@ -47,8 +47,13 @@ pub fn asks_for(planned: &BareMetalMachine, fresh: &BareMetalMachine, action: &A
     }
     // One that is being deleted claims its server again, if the Hardware was deleted and is there again, to give back what it has; and has
     // the disks of its server erased.
-    let of_release =
-        matches!(action, Action::ClaimHardware { .. } | Action::CreateTemplate(_) | Action::CreateWorkflow(_));
+    let of_release = match action {
+        Action::ClaimHardware { .. } | Action::CreateTemplate(_) | Action::CreateWorkflow(_) => true,
+        // A release grants nothing else.
+        Action::GrantDisk { .. } => true,
+        Action::CreateDiskAttachment(attachment) => attachment.spec.eraser.is_some(),
+        _ => false,
+    };
     let again = planned.metadata.deletion_timestamp.is_some() && of_release;
     if fresh.metadata.deletion_timestamp.is_some() && !again {
         return Err(of("is being deleted"));

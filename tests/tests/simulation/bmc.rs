@@ -112,22 +112,22 @@ fn seen_on(hosts: usize, scenario: impl AsyncFnOnce(&Simulation) -> Result<(), S
 
 #[test]
 fn a_server_with_a_dpu_is_erased_before_it_is_free() {
-    each(cases(&[Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer], 110, wide(3)), |plan| {
-        simulate(async { erased::life(&Simulation::start(1, seed(), plan.clone())).await })
-    });
     seen_alone(async |s| erased::exact(s, &[PowerAction::On]).await);
     seen_alone(erased::fails);
     simulate(async { erased::interrupted(&mut Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|error: String| panic!("{error}"));
+    each(cases(&[Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer], 110, wide(9)), |plan| {
+        simulate(async { erased::lives(&Simulation::start(1, seed(), plan.clone()), 1).await })
+    });
 }
 
 #[test]
 fn so_is_one_whose_dpu_shares_its_power() {
-    each(cases(&[Fault::Crash, Fault::LoseAnswer], 110, wide(5)), |plan| {
-        simulate(async { erased::life(&shares_power(plan.clone())).await })
-    });
     simulate(async { erased::exact(&shares_power(Plan::None), &[PowerAction::On, PowerAction::WarmReset]).await })
         .unwrap_or_else(|error: String| panic!("{error}"));
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 110, wide(13)), |plan| {
+        simulate(async { erased::lives(&shares_power(plan.clone()), 1).await })
+    });
 }
 
 #[test]

@@ -255,6 +255,7 @@ fn write(hardware: &Hardware, record: Record, report: Option<Report>) -> Action 
         uid: uid(meta).to_owned(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         record,
+        eraser: None,
         report: report.map(Box::new),
     }
 }

@@ -96,7 +96,11 @@ fn prepare(o: &Owned<'_>, host: Host<'_>, number: u32, now: Timestamp, draft: &m
         return creating(About::EraserAttachment);
     };
     let record = Record { number, phase: Phase::Begun, workflow: uid(&there.metadata).to_owned() };
-    draft.act(write(host.hardware, record, None));
+    let mut begin = write(host.hardware, record, None);
+    if let Action::RecordErase { eraser, .. } = &mut begin {
+        *eraser = Some(target(&there.metadata));
+    }
+    draft.act(begin);
     creating(About::EraseRecord(number))
 }
 
@@ -198,6 +202,12 @@ fn running(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestam
     if host.dpu.silent && !host.shares_power() {
         // What is reported meanwhile nobody reads.
         return End::Waits(Waiting::DpuSilent { dpu: host.dpu.name().to_owned() }.into());
+    }
+    let is_of_before = |started| host.boot_id().is_some_and(|now| now != started);
+    if !host.shares_power() && o.record.started_boot_id.is_some_and(is_of_before) {
+        // The DPU was started anew: the host has lost what it was booted from.
+        let off = power::off(o, host.name(), now, draft);
+        return End::Waits(off.unwrap_or_else(|| unread(o, host.name().to_owned())));
     }
     let reported = told(eraser);
     let since = o.record.at.max(reported.map(|report| report.at.0));
