@@ -2,7 +2,7 @@
 //! else: an old system is on a disk of its own, and its BMC forgets the boot order at every start. At the end that disk is erased.
 
 use super::erased::{is_reported, is_zero};
-use super::machine::{BOOT, Machine, SOON};
+use super::machine::{BOOT, Machine, SOON, status};
 use super::on_servers;
 use anyhow::{Result, ensure};
 use sandbox::cluster::servers::LOCAL_DISK;
@@ -93,7 +93,7 @@ async fn released(machine: &Machine<'_>) -> Result<()> {
     site.kubectl(&["label", "hardware", &hardware, "-n", INVENTORY_NAMESPACE, ERASES]).await?;
     machine.kubectl(&["delete", "bmm", machine.name, "--wait=false"]).await?;
     until("the machine says what its release waits for", BOOT, async || {
-        let status = machine.status().await?;
+        let status = status(site, machine.namespace, machine.name).await?;
         let mut all = status["conditions"].as_array().into_iter().flatten();
         let is_told = all.any(|c| c["type"] == "Ready" && (c["reason"] == "EraserAwaited" || c["reason"] == "Erasing"));
         Ok(if is_told { Ok(()) } else { Err(status.to_string()) })
