@@ -151,6 +151,35 @@ mod tests {
         assert!(going.iter().all(Result::is_err));
     }
 
+    /// A release has the server's own disks erased, and grants nothing else; one that the plan does not know of grants nothing.
+    #[test]
+    fn a_machine_that_is_going_gets_an_eraser_and_nothing_else() {
+        let going = |mut machine: BareMetalMachine| {
+            machine.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+            machine
+        };
+        let attachment = |what: serde_json::Value| {
+            let mut spec = json!({"owner": {"kind": "BareMetalMachine", "name": "a", "uid": "1"}, "dpuName": "dpu",
+                "diskName": "d", "slot": "Boot", "serial": "s", "uuid": "u"});
+            spec.as_object_mut().expect("an object").extend(what.as_object().expect("an object").clone());
+            let spec = serde_json::from_value(spec).expect("a spec");
+            Action::CreateDiskAttachment(Box::new(api::DiskAttachment::new("d", spec)))
+        };
+        let eraser = attachment(json!({"eraser": {"machine": "x86_64"}}));
+        let grant = Action::GrantDisk {
+            target: crate::meta::target(&machine().metadata),
+            epoch: 1,
+            seed: None,
+            holder_pod_uid: None,
+        };
+        for action in [&eraser, &grant] {
+            assert_eq!(asks_for(&going(machine()), &going(machine()), action), Ok(()));
+            assert!(asks_for(&machine(), &going(machine()), action).is_err(), "the plan rests on an older machine");
+        }
+        let seed = attachment(json!({"seedSecretName": "seed"}));
+        assert!(asks_for(&going(machine()), &going(machine()), &seed).is_err());
+    }
+
     #[test]
     fn nothing_is_created_for_what_was_taken_out_of_the_spec_or_changed() {
         assert!(matches!(after(|fresh| fresh.spec.disks.clear()), [Err(_), Ok(())]));

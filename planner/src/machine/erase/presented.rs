@@ -5,7 +5,7 @@
 //! The eraser is a DiskAttachment without a volume; its UID stands in the record where a Workflow's stands for a server without a DPU. It is
 //! there as long as its erasing is on record and not over: nothing else of a release takes it away ([`keeps`]).
 
-use super::{End, judge, off, report, write};
+use super::{End, due, judge, off, report, write};
 use crate::about::About;
 use crate::dpu::eraser;
 use crate::erase::{self, Phase, Record};
@@ -23,17 +23,19 @@ use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::writer;
 use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot, Eraser, EraserReport, EraserState, OwnerReference};
 use api::machine::DiskBus;
+use api::tinkerbell::Hardware;
 use api::{DiskAttachment, labels, names};
 use jiff::{SignedDuration, Timestamp};
 
 /// From power-on to the first report, and from one report to the next: servers take 15 minutes to come up.
 const LIMIT: SignedDuration = SignedDuration::from_mins(20);
+
 /// It is an eraser, and what it is for is not over.
 pub(in crate::machine) fn keeps(o: &Owned<'_>, attachment: &DiskAttachment) -> bool {
-    let meta = o.current.map(|hardware| &hardware.metadata);
+    let is_over = |hardware: &Hardware| Record::of(&hardware.metadata).is_some_and(|record| record.is_over());
     attachment.spec.eraser.is_some()
         && attachment.metadata.deletion_timestamp.is_none()
-        && meta.is_some_and(|meta| !Record::of(meta).is_some_and(|record| record.is_over()))
+        && o.current.is_some_and(|hardware| due(o, hardware).is_some() && !is_over(hardware))
 }
 
 pub(super) fn plan(
