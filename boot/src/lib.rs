@@ -6,7 +6,7 @@
 //! | `tftp.rs` | engine: a packet in, packets out |
 //! | `syslog.rs` | engine: a datagram in, a line out |
 //! | `sockets.rs` | the sockets of these three |
-//! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
+//! | `http/`, `script.rs`, `files.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
 //! | `origin.rs` | images of other servers, filled on the way |
 //! | `identity.rs` | who an agent is |
 //! | `metrics.rs` | numbers for Prometheus |
@@ -21,7 +21,6 @@
 //! `planner::workflow`. Nothing is kept here: a replica that starts knows what the API server tells. It writes the status of
 //! Workflows, HardwareReports, and nothing else.
 
-mod area;
 pub mod args;
 pub mod dhcp;
 pub mod files;

@@ -2,10 +2,10 @@
 //! small parts; so an image is fetched by blocks (HTTP Range), of which the last ones are kept. A place for the kernel's arguments is looked
 //! for in what is read and what is around that: one that two parts share is filled in both, and nothing has to be read before.
 
-use crate::area;
 use bytes::Bytes;
 use imaging::fetch::{Parts, plain};
 use imaging::{Authorities, Packing, Source};
+use proto::argument_area as area;
 use proto::argument_area::LENGTH;
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -25,6 +25,12 @@ pub struct Arguments {
     pub lease: Option<Lease>,
 }
 
+/// The disk that the installer was booted from, to erase all others and to report on that one: there is no server then.
+pub fn eraser(line: &str) -> Option<&str> {
+    let mut values = line.split_whitespace().filter_map(|word| word.split_once('='));
+    values.rfind(|(name, value)| *name == imaging::eraser::ARGUMENT && !value.is_empty()).map(|(_, value)| value)
+}
+
 impl Arguments {
     /// Each error says which argument is meant and what to write.
     pub fn parse(line: &str) -> Result<Self, String> {

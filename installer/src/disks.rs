@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct Disks {
     sys: PathBuf,
     dev: PathBuf,
+    /// By name: what this installer was booted from.
+    own: Option<String>,
 }
 
 /// A disk, or a partition of one, that may be written.
@@ -55,7 +57,12 @@ const SELECT: &str = "select:";
 
 impl Disks {
     pub fn of_this_machine() -> Self {
-        Self { sys: "/sys".into(), dev: "/dev".into() }
+        Self { sys: "/sys".into(), dev: "/dev".into(), own: None }
+    }
+
+    /// All but this one, which is no disk of the server.
+    pub fn without(self, own: &Known) -> Self {
+        Self { own: Some(own.name.clone()), ..self }
     }
 
     /// What `DEST_DISK` means.
@@ -134,7 +141,8 @@ impl Disks {
     pub fn all(&self) -> Vec<Known> {
         let entries = fs::read_dir(self.sys.join("block")).into_iter().flatten().flatten();
         let folders = entries.filter_map(|entry| fs::canonicalize(entry.path()).ok());
-        let mut all: Vec<Known> = folders.filter_map(|folder| known(&folder)).collect();
+        let known = folders.filter_map(|folder| known(&folder));
+        let mut all: Vec<Known> = known.filter(|disk| Some(&disk.name) != self.own.as_ref()).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }

@@ -15,6 +15,7 @@
 //! | [`untar`] | an archive, into a file system |
 //! | [`chroot`] | programs of the disk's system, run in it |
 //! | [`grub`] | what that system's boot loader would start |
+//! | [`eraser`] | all disks of a server, without a network: the report is left on the disk that this was booted from |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
 //! | [`by_id`], [`by_path`] | disks by the names that udev gives them |
@@ -39,6 +40,7 @@ pub mod by_path;
 pub mod chroot;
 pub mod disks;
 pub mod erase;
+pub mod eraser;
 pub mod filesystem;
 pub mod grub;
 pub mod lines;

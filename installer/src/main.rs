@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use installer::{
     actions::BuiltIn,
     agent::{Agent, Then},
-    arguments::Arguments,
-    attributes,
+    arguments::{self, Arguments},
+    attributes, eraser,
     modules::Modules,
     network, system,
 };
@@ -50,6 +50,11 @@ fn run() -> Result<Then> {
     let mut modules = Modules::of_this_image()?;
     modules.load()?;
     let line = system::kernel_arguments()?;
+    if let Some(disk) = arguments::eraser(&line) {
+        println!("installer: {}, erases the disks of this server", version::VERSION);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
+        return runtime.block_on(eraser::run(disk));
+    }
     let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
     if arguments.vlan.is_some() {
         modules.named(network::VLAN_MODULE)?;

@@ -115,6 +115,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("agent.disksBy", r#""snap""#),
     plain("agent.nicsBy", r#""static""#),
     plain("agent.switchPorts", "15"),
+    plain("agent.eraserArguments", r#"["console=ttyS0", "quiet"]"#),
     within(VIRTNET, "agent.virtnet.program", r#""/opt/virtnet""#),
     within(VIRTNET, "agent.virtnet.device", r#""mlx5_1""#),
     within(VIRTNET, "agent.virtnet.queues", "8"),

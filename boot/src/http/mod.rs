@@ -8,7 +8,6 @@ mod routes;
 
 pub use routes::{Reply, route};
 
-use crate::area::{self, Places};
 use crate::files::{Files, Program};
 use crate::origin::Origins;
 use crate::reports::{self, Eyes};
@@ -22,6 +21,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
 use planner::netboot::Directory;
+use proto::argument_area::{self as area, Places};
 use range::{heads, part};
 use std::io::SeekFrom;
 use std::net::SocketAddr;

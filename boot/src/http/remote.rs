@@ -2,12 +2,12 @@
 
 use super::range::{heads, part};
 use super::{CHUNK, answer as respond, text_answer};
-use crate::area;
 use crate::origin::{Origins, USER_AGENT};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use proto::argument_area as area;
 use std::sync::Arc;
 
 pub(super) async fn answer(

@@ -30,7 +30,7 @@ impl Machine {
     }
 
     pub(crate) fn disks(&self) -> Disks {
-        Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev") }
+        Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev"), own: None }
     }
 
     pub(crate) fn controller(&self, address: &str, class: &str, has_driver: bool) {

@@ -161,6 +161,7 @@ impl World {
             released: self.released.clone(),
             word: self.word.clone(),
             seeds: self.seeds.clone(),
+            erasers: BTreeMap::new(),
             imports: self.imports.clone(),
             guests: BTreeMap::new(),
             hidden_at: self.hidden_at.clone(),
@@ -347,7 +348,11 @@ impl World {
                 assert!(released || fresh, "{step:?} on an old list");
             }
             Step::NoteRelease { id } => assert!(released || self.may_go(id), "{step:?} without release"),
-            Step::Claim { .. } | Step::WriteSeed { .. } | Step::Resize { .. } | Step::Limit { .. } => {}
+            Step::Claim { .. }
+            | Step::WriteSeed { .. }
+            | Step::WriteEraser { .. }
+            | Step::Resize { .. }
+            | Step::Limit { .. } => {}
         }
     }
 
