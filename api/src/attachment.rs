@@ -31,14 +31,14 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__)")
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__) && has(self.eraser) == has(oldSelf.eraser) && (!has(self.eraser) || self.eraser == oldSelf.eraser)")
         .message("spec is immutable but for size, qos, grant, holderPodUID and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
     validation = Rule::new("!has(oldSelf.holderPodUID) || (has(self.holderPodUID) && self.holderPodUID == oldSelf.holderPodUID)").message("holderPodUID is set once"),
     validation = Rule::new("!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)").message("size only grows"),
-    validation = Rule::new("!has(self.qos) || (has(self.volume) && self.consumer == 'Host')").message("qos bounds a volume that a host sees: leave it out of a seed and of an import"),
-    validation = Rule::new("[has(self.volume), has(self.seedSecretName)].filter(x, x).size() == 1").message("exactly one of volume and seedSecretName must be given")
+    validation = Rule::new("!has(self.qos) || (has(self.volume) && self.consumer == 'Host')").message("qos bounds a volume that a host sees: leave it out of a seed, of an eraser and of an import"),
+    validation = Rule::new("[has(self.volume), has(self.seedSecretName), has(self.eraser)].filter(x, x).size() == 1").message("exactly one of volume, seedSecretName and eraser must be given")
 )]
 pub struct DiskAttachmentSpec {
     /// Who asked for it: the machine, or the image that is imported.
@@ -50,12 +50,15 @@ pub struct DiskAttachmentSpec {
     /// Host: shown to the host. Import: written by the agent from `import`.
     #[serde(default)]
     pub consumer: Consumer,
-    /// The volume behind it. A seed disk has none.
+    /// The volume behind it. A seed disk and an eraser have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeSource>,
     /// The Secret in this namespace (keys meta-data, user-data, network-config) that a cloud-init seed disk is made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed_secret_name: Option<String>,
+    /// A disk that the agent makes, from which the host boots the installer to have the server's own disks erased.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eraser: Option<Eraser>,
     /// What an import reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportSource>,
@@ -100,6 +103,14 @@ pub struct OwnerReference {
     pub name: String,
     /// Its UID: one that was made again under the same name is another owner.
     pub uid: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Eraser {
+    /// What the server's processors are, as uname -m calls it: x86_64.
+    #[schemars(length(min = 1, max = 32))]
+    pub machine: String,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
@@ -202,6 +213,9 @@ pub struct DiskAttachmentStatus {
     /// Imports: bytes written, and whether all is verified and synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportStatus>,
+    /// Erasers: what the installer on the host has left there last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eraser: Option<EraserReport>,
     /// Connected, Exposed, Resized, Limited.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -230,6 +244,27 @@ pub struct ImportStatus {
     /// What was verified: sha256:<hex>.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+}
+
+/// What a host says that erases its disks. Nothing but the form of it is checked by the agent.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EraserReport {
+    pub state: EraserState,
+    /// Which report it is. They are numbered from 1; the installer writes one now and then, even if nothing is new.
+    pub number: u64,
+    /// Lines: of each disk what became of it, then what was said last.
+    #[serde(default)]
+    pub message: String,
+    /// When the agent first saw this one.
+    pub at: MicroTime,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub enum EraserState {
+    Running,
+    Success,
+    Failed,
 }
 
 /// One virtual NIC shown to one host by one DPU, or given to one pod of a node. Inert until `grant` is set.

@@ -179,6 +179,9 @@ pub struct DpuStatus {
     /// Buses on which a disk can be presented: NVMe, VirtioBlk.
     #[serde(default)]
     pub buses: Vec<crate::machine::DiskBus>,
+    /// The servers, by their processors as uname -m calls them, whose own disks the agent can have erased: x86_64.
+    #[serde(default)]
+    pub erasers: Vec<String>,
     /// Buses on which the host sees a new size without a power cycle.
     #[serde(default)]
     pub online_resize_buses: Vec<crate::machine::DiskBus>,

@@ -3,6 +3,7 @@
 use crate::dhcp::{Mode, Modes, Pool};
 use crate::files::ProgramFile;
 use crate::identity;
+use crate::origin;
 use clap::Parser;
 use ipnet::Ipv4Net;
 use planner::netboot::Programs;
@@ -101,6 +102,15 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_FILES", value_name = "DIR")]
     pub files: Option<PathBuf>,
 
+    /// The ISO image of servers whose Hardware names none (isoboot.sourceISO), where --files has no file of the name that is asked for: an
+    /// http or https URL. It is fetched by parts, and the server's kernel arguments are filled in on the way.
+    #[arg(long, env = "METALPLANE_BOOT_ISO_URL", value_name = "URL", hide_env_values = true, value_parser = iso)]
+    pub iso_url: Option<String>,
+
+    /// The authorities that vouch for https servers of ISO images, in PEM, instead of the public ones. Read whenever an image is opened.
+    #[arg(long, env = "METALPLANE_BOOT_ISO_CA_FILE", value_name = "FILE")]
+    pub iso_ca_file: Option<PathBuf>,
+
     /// A boot program by the name that DHCP gives: iPXE as ipxe.efi for UEFI and undionly.kpxe for BIOS, or the installer as a unified
     /// kernel image. May be repeated.
     #[arg(
@@ -182,9 +192,17 @@ impl Args {
         Rules::new(self.reference_allow.clone(), self.reference_deny.clone(), self.seeds_namespace.clone())
     }
 
+    pub(crate) fn origins(&self) -> origin::Config {
+        origin::Config { url: self.iso_url.clone(), ca_file: self.iso_ca_file.clone() }
+    }
+
     pub(crate) fn choice(&self) -> Programs {
         Programs { by_arch: self.architectures.iter().cloned().collect(), user_class: self.user_class.clone() }
     }
+}
+
+fn iso(text: &str) -> Result<String, String> {
+    origin::check(text).map(|()| text.to_owned())
 }
 
 fn subnet(text: &str) -> Result<(Ipv4Net, Mode), String> {
@@ -260,6 +278,7 @@ mod tests {
         }
         assert_eq!(architecture("7=a.efi"), Ok((7, "a.efi".to_owned())));
         assert!(architecture("x=a").is_err() && architecture("7=").is_err());
+        assert!(iso("https://x/y.iso?sig=1").is_ok() && iso("x/y.iso").is_err() && iso("file:///y.iso").is_err());
         assert!(argument("a=b").is_ok() && argument("a b").is_err() && argument("").is_err());
     }
 }

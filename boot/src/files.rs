@@ -1,9 +1,9 @@
 //! Files that are served: boot programs, which are read once and compared with their checksums, and the folder of kernels, initial RAM
 //! disks and ISO images. A name is one word; nothing leads out of the folder.
 
-use crate::area::{self, Places};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use proto::argument_area::{self as area, Places};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;

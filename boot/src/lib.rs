@@ -6,7 +6,8 @@
 //! | `tftp.rs` | engine: a packet in, packets out |
 //! | `syslog.rs` | engine: a datagram in, a line out |
 //! | `sockets.rs` | the sockets of these three |
-//! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
+//! | `http/`, `script.rs`, `files.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
+//! | `origin.rs` | images of other servers, filled on the way |
 //! | `identity.rs` | who an agent is |
 //! | `metrics.rs` | numbers for Prometheus |
 //! | `replicas.rs` | this replica, and the others on its network |
@@ -20,7 +21,6 @@
 //! `planner::workflow`. Nothing is kept here: a replica that starts knows what the API server tells. It writes the status of
 //! Workflows, HardwareReports, and nothing else.
 
-mod area;
 pub mod args;
 pub mod dhcp;
 pub mod files;
@@ -28,6 +28,7 @@ mod grpc;
 mod http;
 mod identity;
 mod metrics;
+mod origin;
 mod references;
 mod replicas;
 mod reports;
@@ -44,6 +45,7 @@ use args::Args;
 use files::Files;
 use identity::Identity;
 use kube::Client;
+use origin::Origins;
 use references::Reader;
 use replicas::Replicas;
 use runtime::http::{self as pages, Page};
@@ -124,7 +126,8 @@ async fn serve(
     // Whoever is told that it is ready is heard.
     ready.store(true, Ordering::Relaxed);
     let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers, eyes: eyes.clone() };
-    let boots = http::Boots { script, files, strangers, eyes: eyes.clone() };
+    let origins = Arc::new(Origins::new(args.origins()));
+    let boots = http::Boots { script, files, origins, strangers, eyes: eyes.clone() };
     let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots };
     let web = http::serve(listener, web);
     let agents = grpc::serve(agents, (world.clone(), seeds), identity, eyes.clone());

@@ -1,6 +1,7 @@
 //! One step, done. Each may be repeated, and each effect is observed before the next is planned.
 
 use crate::cluster::{Cluster, bounded};
+use crate::eraser::Erasers;
 use crate::import::{Imports, Job, Place};
 use crate::record::Record;
 use crate::seed::Seeds;
@@ -33,6 +34,7 @@ pub struct Actor {
     pub ports: Ports,
     pub record: Record,
     pub seeds: Seeds,
+    pub erasers: Erasers,
     pub imports: Imports,
     pub(crate) written: Written,
     pub wake: Arc<Notify>,
@@ -52,7 +54,7 @@ impl Actor {
         dpu_name: &str,
         boot_id: &str,
         bounds: Limits,
-        run_dir: &Path,
+        (run_dir, erasers): (&Path, Erasers),
         ports: Ports,
         wake: Arc<Notify>,
     ) -> anyhow::Result<Self> {
@@ -63,6 +65,7 @@ impl Actor {
             ports,
             record: Record::open(run_dir, boot_id).context("opening the record")?,
             seeds: Seeds::open(run_dir.join("seeds")).context("opening the seeds")?,
+            erasers,
             imports: Imports::new(wake.clone()),
             written: Written::default(),
             wake,
@@ -109,6 +112,7 @@ impl Actor {
             Step::Claim { key, id, shown } => claim::claim(self, needs_server()?, key, id, *shown).await,
             Step::Connect { id, volume } => self.connect(id, volume).await,
             Step::WriteSeed { id, secret } => self.write_seed(needs_server()?.cluster, id, secret).await,
+            Step::WriteEraser { id, machine } => self.write_eraser(&id.uid, machine).await,
             Step::ExposeDisk { id, presentation, driver, limits } => {
                 let disk = disk(id, presentation, self.backend(connected, id, driver.as_deref())?, limits);
                 self.will_be_shown(id)?;
@@ -201,7 +205,7 @@ impl Actor {
         self.ports.emulation.recover(&disks.collect::<Result<Vec<_>, PortError>>()?).await
     }
 
-    /// What a disk stands on. `driver`: `None` for a seed.
+    /// What a disk stands on. `driver`: `None` for a seed or an eraser.
     fn backend(&self, connected: &Connected, id: &ExposureId, driver: Option<&str>) -> Result<Backend, PortError> {
         match driver {
             Some(driver) => connection(connected, id, driver).map(|connection| connection.backend.clone()),
@@ -217,6 +221,15 @@ impl Actor {
         self.seeds
             .write(&id.uid, &data)
             .map_err(|error| file_error(&format!("making a seed from Secret {secret} for"), &id.uid, &error))
+    }
+
+    /// It is tens of megabytes.
+    async fn write_eraser(&self, uid: &str, machine: &str) -> Result<(), PortError> {
+        let (erasers, seeds) = (self.erasers.clone(), self.seeds.clone());
+        let (made_for, machine) = (uid.to_owned(), machine.to_owned());
+        let made = tokio::task::spawn_blocking(move || erasers.write(&seeds, &made_for, &machine)).await;
+        made.unwrap_or_else(|panic| Err(io::Error::other(panic)))
+            .map_err(|error| file_error("making an eraser for", uid, &error))
     }
 
     async fn start_import(&self, id: &ExposureId, import: &Import, connected: &Connected) -> Result<(), PortError> {

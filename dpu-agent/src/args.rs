@@ -1,5 +1,6 @@
 //! The only reader of flags and environment.
 
+use crate::eraser::Erasers;
 use api::dpu::DpuType;
 use clap::{Parser, ValueEnum};
 use planner::exposure::Limits;
@@ -213,6 +214,14 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_RUN_DIR", value_name = "DIR", default_value = "/run/metalplane")]
     pub run_dir: PathBuf,
 
+    /// Where the programs are that erase the disks of the server when it is released: eraser-x86_64.efi.
+    #[arg(long, env = "METALPLANE_ERASERS", value_name = "DIR", default_value = "/usr/share/metalplane")]
+    pub erasers: PathBuf,
+
+    /// Arguments for the kernel of an eraser, for example console=ttyS0.
+    #[arg(long, env = "METALPLANE_ERASER_ARGUMENTS", value_name = "ARGUMENTS", default_value = "")]
+    pub eraser_arguments: String,
+
     /// Where /metrics is served, for example 127.0.0.1:9765. Default: nowhere.
     #[arg(long, env = "METALPLANE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
@@ -285,6 +294,10 @@ impl Args {
             (true, PodDevicesBy::Veth) => DpuType::Nic,
             (false, _) => DpuType::Dpu,
         }
+    }
+
+    pub(crate) fn erasers(&self) -> Erasers {
+        Erasers::new(self.erasers.clone(), self.eraser_arguments.clone())
     }
 
     /// What no disk may exceed.

@@ -33,6 +33,7 @@ pub(crate) struct AgentPart {
     capacity: Option<DpuCapacity>,
     allocatable: Option<DpuCapacity>,
     buses: Vec<DiskBus>,
+    erasers: Vec<String>,
     online_resize_buses: Vec<DiskBus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_controller: Option<BootController>,
@@ -51,6 +52,8 @@ pub(crate) struct Seen<'a> {
     pub placement: &'a Placement,
     pub capabilities: Option<&'a EmulationCapabilities>,
     pub observed: &'a Observed,
+    /// For which machines there is an eraser.
+    pub erasers: &'a [String],
     /// `None`: not known now.
     pub orphans: Option<&'a [Orphan]>,
     /// Devices of an earlier boot for which the switch could forward until this run of the agent.
@@ -124,6 +127,7 @@ fn part(
         allocatable: capacity.as_ref().map(|capacity| allocatable(capacity, observed)),
         capacity,
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
+        erasers: seen.erasers.to_vec(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
         boot_controller,
         connectors,
@@ -284,6 +288,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.capacity == part.capacity
         && status.allocatable == part.allocatable
         && status.buses == part.buses
+        && status.erasers == part.erasers
         && status.online_resize_buses == part.online_resize_buses
         && status.boot_controller == part.boot_controller
         && status.connectors == part.connectors
@@ -298,11 +303,11 @@ fn allocatable(capacity: &DpuCapacity, observed: &Observed) -> DpuCapacity {
     let count = |kind| u32::try_from(exposures.iter().filter(|e| e.kind == kind).count()).unwrap_or(u32::MAX);
     let fixed = observed.record.values().filter(|entry| {
         let presentation = match &entry.function {
-            Function::Disk { presentation, .. } => presentation,
-            Function::Seed(seed) => &seed.presentation,
-            Function::Import(_) | Function::Nic(_) => return false,
+            Function::Disk { presentation, .. } => Some(presentation),
+            function => function.made(),
         };
-        presentation.slot != Slot::HotPlug && exposures.iter().any(|e| e.id == entry.id)
+        presentation.is_some_and(|presentation| presentation.slot != Slot::HotPlug)
+            && exposures.iter().any(|e| e.id == entry.id)
     });
     let fixed = u32::try_from(fixed.count()).unwrap_or(u32::MAX);
     let (disks, nics) = (count(FunctionKind::Disk), count(FunctionKind::Nic));

@@ -2,6 +2,7 @@
 
 use crate::act::Actor;
 use crate::clock;
+use crate::eraser;
 use crate::watch::Desired;
 use jiff::Timestamp;
 use planner::agent::{Connected, Exposures, Guest, Observed, Plugged, Recovery};
@@ -85,13 +86,16 @@ impl Last {
         for uid in ungranted {
             self.ungranted_since.entry(uid.clone()).or_insert(now);
         }
+        let record = actor.record.all();
+        let erasers = eraser::reports(&record, &actor.seeds);
         Observed {
             now,
             dpu_name: actor.dpu_name.clone(),
             boot_id: actor.boot_id.clone(),
             bounds: actor.bounds,
             attachments,
-            record: actor.record.all(),
+            record,
+            erasers,
             exposures: Exposures::new(&self.disks, &self.nics),
             recovery: self.recovery.clone(),
             connections: self.connections.clone(),

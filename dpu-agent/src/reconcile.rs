@@ -289,7 +289,9 @@ impl Reconciler {
         let orphans = plan.orphans.as_deref();
         let (ports, placement) = (&self.actor.ports, &self.placement);
         let taken_late = self.actor.taken_late();
-        let seen = dpu_status::Seen { ports, placement, capabilities, observed, orphans, taken_late, went_back };
+        let erasers = &self.actor.erasers.machines();
+        let seen =
+            dpu_status::Seen { ports, placement, capabilities, observed, erasers, orphans, taken_late, went_back };
         let renewing = &self.beats.renewing;
         let dpu = dpu_status::tell(server.cluster, &self.desired, seen, (&mut self.answer, renewing)).await;
         if let Err(error) = &dpu {

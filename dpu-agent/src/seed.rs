@@ -38,12 +38,19 @@ impl Seeds {
 
     /// Makes the image from a Secret's data. Whole or not at all.
     pub fn write(&self, uid: &str, data: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
+        self.make(uid, |image| {
+            image.set_len(nocloud::BYTES)?;
+            nocloud::write(image, SECTOR, data)
+                .map_err(|error| io::Error::new(error.kind(), format!("of the Secret: {error}")))
+        })
+    }
+
+    /// An image of another kind, kept and removed as a seed's.
+    pub(crate) fn make(&self, uid: &str, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         let path = self.path(uid);
         let new = path.with_extension("new");
         let image = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        image.set_len(nocloud::BYTES)?;
-        nocloud::write(&image, SECTOR, data)
-            .map_err(|error| io::Error::new(error.kind(), format!("of the Secret: {error}")))?;
+        fill(&image)?;
         image.sync_all()?;
         fs::rename(&new, &path)
     }

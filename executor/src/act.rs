@@ -95,10 +95,10 @@ async fn act(c: &impl Shell, owner: Owner<'_>, action: &Action) -> Result<(), Er
         Action::RecordDisks { name, uid, resource_version, disks } => {
             install::record_disks(c, &hosts::version(c, name, uid, resource_version), disks).await
         }
-        Action::RecordErase { name, uid, resource_version, record, report } => {
+        Action::RecordErase { name, uid, resource_version, record, eraser, report } => {
             let workflow = names::erase(own, record.number);
             let seen = hosts::version(c, name, uid, resource_version);
-            install::record_erase(c, &seen, &workflow, record, report.as_deref()).await
+            install::record_erase(c, &seen, (&workflow, eraser.as_ref()), record, report.as_deref()).await
         }
         Action::DeleteTemplate { target } => install::delete_template(c, target).await,
         Action::DeleteWorkflow { target } => install::delete_workflow(c, target).await,

@@ -3,7 +3,7 @@
 use crate::verbs::what;
 use crate::{Error, Shell, disks, get, list, put, seen, writes};
 use api::tinkerbell::{Hardware, Template, Workflow};
-use api::{BareMetalMachine, Dpu, labels, names};
+use api::{BareMetalMachine, DiskAttachment, Dpu, labels, names};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use planner::erase;
@@ -99,19 +99,33 @@ pub async fn record_disks(c: &impl Shell, hardware: &ObjectMeta, disks: &[erase:
 pub async fn record_erase(
     c: &impl Shell,
     hardware: &ObjectMeta,
-    workflow: &str,
+    (workflow, eraser): (&str, Option<&Target>),
     record: &erase::Record,
     report: Option<&erase::Report>,
 ) -> Result<(), Error> {
     let mut annotations = json!({labels::ERASE: record.to_string()});
     if record.phase == erase::Phase::Begun {
-        confirm_workflow(c, workflow, &record.workflow).await?;
+        match eraser {
+            Some(eraser) => confirm_eraser(c, eraser).await?,
+            None => confirm_workflow(c, workflow, &record.workflow).await?,
+        }
         annotations[labels::ERASE_REQUESTED_AT] = json!(null);
     }
     if let Some(report) = report.and_then(|report| serde_json::to_string(report).ok()) {
         annotations[labels::ERASE_REPORT] = json!(report);
     }
     writes::patch::<Hardware>(c, hardware, json!({"metadata": {"annotations": annotations}})).await.map(drop)
+}
+
+/// From quorum: the eraser is there, and nobody takes it away.
+async fn confirm_eraser(c: &impl Shell, eraser: &Target) -> Result<(), Error> {
+    let there = get::<DiskAttachment>(c, &eraser.namespace, &eraser.name).await?;
+    let meta = &there.metadata;
+    if meta.uid.as_ref() == Some(&eraser.uid) && meta.deletion_timestamp.is_none() {
+        return Ok(());
+    }
+    let message = "it was deleted, or is being deleted".to_owned();
+    Err(Error::NotConfirmed { what: what::<DiskAttachment>("get", &eraser.name), message })
 }
 
 /// From quorum: the Workflow with this UID has this name.

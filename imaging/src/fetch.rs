@@ -95,11 +95,11 @@ async fn rest(
 }
 
 /// A file that is read by parts, in any order (RFC 9110, 14). It is the same file throughout.
-pub(crate) struct Parts<'a> {
-    source: &'a Source,
+pub struct Parts {
+    source: Source,
     /// Where redirects led.
     url: Url,
-    pub(crate) length: u64,
+    length: u64,
     version: Version,
 }
 
@@ -114,21 +114,32 @@ impl Version {
     }
 }
 
-impl<'a> Parts<'a> {
+impl Parts {
     /// `Err`: the server serves no parts, too.
-    pub(crate) async fn open(source: &'a Source) -> Result<Self, Error> {
-        let (response, url) = follow(source, &range(0, 1)).await?;
-        let length = total(source, &response)?;
-        Ok(Self { source, url, length, version: Version::of(&response) })
+    pub async fn open(source: Source) -> Result<Self, Error> {
+        let (response, url) = follow(&source, &range(0, 1)).await?;
+        let length = total(&source, &response)?;
+        Ok(Self { url, length, version: Version::of(&response), source })
     }
 
-    pub(crate) async fn read(&self, first: u64, length: usize) -> Result<Vec<u8>, Error> {
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// What its server says that would be another one if the file were; `None`: nothing.
+    pub fn version(&self) -> Option<String> {
+        let Version(etag, time) = &self.version;
+        let said = [etag, time].map(|text| text.as_deref().unwrap_or_default());
+        said.iter().any(|text| !text.is_empty()).then(|| said.join("\n"))
+    }
+
+    pub async fn read(&self, first: u64, length: usize) -> Result<Vec<u8>, Error> {
         let name = self.source.url.as_str();
-        let response = client::get(self.source, &self.url, &range(first, length as u64)).await?;
+        let response = client::get(&self.source, &self.url, &range(first, length as u64)).await?;
         if !response.status().is_success() {
             return Err(answered(&self.url, response.status()));
         }
-        if total(self.source, &response)? != self.length || Version::of(&response) != self.version {
+        if total(&self.source, &response)? != self.length || Version::of(&response) != self.version {
             return Err(Error::new(Kind::Busy, format!("{}: it was changed while it was read", plain(name))));
         }
         let (mut body, mut bytes) = (response.into_body(), Vec::with_capacity(length));
@@ -146,10 +157,10 @@ impl<'a> Parts<'a> {
 
     /// All of it in order, to the same end as [`fetch`].
     pub(crate) async fn whole(&self, chunks: &mpsc::Sender<Chunk>, progress: &Progress<'_>) -> Result<(), Error> {
-        let response = client::get(self.source, &self.url, &HeaderMap::new()).await?;
+        let response = client::get(&self.source, &self.url, &HeaderMap::new()).await?;
         match response.status() {
             StatusCode::OK if Version::of(&response) == self.version => {
-                send(self.source, response, chunks, progress).await
+                send(&self.source, response, chunks, progress).await
             }
             StatusCode::OK => {
                 let message = format!("{}: it was changed while it was read", plain(&self.source.url));
@@ -165,9 +176,9 @@ fn total(source: &Source, response: &Response<Incoming>) -> Result<u64, Error> {
     let range = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
     let total = range.and_then(|range| range.rsplit_once('/')?.1.parse().ok());
     total.filter(|_| response.status() == StatusCode::PARTIAL_CONTENT).ok_or_else(|| {
-        let message = "is a qcow2 image, and its server serves no parts of files (HTTP Range): serve it by another one, or \
-                       convert it to raw";
-        Error::new(Kind::Invalid, format!("{} {message}", plain(&source.url)))
+        let message = "it is read by parts, and its server serves none (HTTP Range): serve it by another one, or convert \
+                       qcow2 to raw";
+        Error::new(Kind::Invalid, format!("{}: {message}", plain(&source.url)))
     })
 }
 

@@ -21,6 +21,7 @@
 //! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there; a new table |
 //! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
+//! | [`eraser`] | the disk from which a server boots the installer to erase its disks, and the report on it |
 //!
 //! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
 //! stream ended by its own rules, and nothing follows it; the checksum, if one was given, is that of the bytes as they were
@@ -32,11 +33,12 @@
 //! the same version of the file (ETag, Last-Modified, length). With a checksum all of it is read before, once more, and compared: nothing
 //! is written before the file is known to be the one that was meant.
 //!
-//! The DPU agent's imports and the installer are what uses it. Of ours it depends on `trust` alone.
+//! The DPU agent's imports and the installer are what uses it. Of ours it depends on `trust`, and on `proto` for the mark of those places.
 
 mod client;
 pub mod decode;
 pub mod disk;
+pub mod eraser;
 mod feed;
 pub mod fetch;
 pub mod gpt;

@@ -62,13 +62,13 @@ pub(crate) async fn copy(
     progress: &Progress<'_>,
     mut stopped: std::pin::Pin<&mut impl Future<Output = String>>,
 ) -> Result<Copied, Error> {
-    let file = until(stopped.as_mut(), Parts::open(source)).await?;
+    let file = until(stopped.as_mut(), Parts::open(source.clone())).await?;
     let digest = match source.checksum {
         Some(_) => Some(check(source, &target, &file, progress, stopped.as_mut()).await?),
         None => None,
     };
     let (asks, mut asked) = mpsc::channel::<Ask>(1);
-    let (image, place, disk, bytes) = (source.clone(), target, held.lend(), file.length);
+    let (image, place, disk, bytes) = (source.clone(), target, held.lend(), file.length());
     let (ending, ended) = oneshot::channel();
     let writer = tokio::task::spawn_blocking(move || {
         let remote = Remote { asks, expected: None };
@@ -97,7 +97,7 @@ pub(crate) async fn copy(
 async fn check(
     source: &Source,
     target: &Target,
-    file: &Parts<'_>,
+    file: &Parts,
     progress: &Progress<'_>,
     stopped: std::pin::Pin<&mut impl Future<Output = String>>,
 ) -> Result<String, Error> {

@@ -207,7 +207,7 @@ impl Agent {
             Err(_) => StateType::Failed,
         };
         if let Err(cause) = &done {
-            lines.say(&format!("{}: {}: {cause}", action.name, state.as_str_name()));
+            format!("{}: {}: {cause}", action.name, state.as_str_name()).lines().for_each(|line| lines.say(line));
         }
         report.action_state = Some(state as i32);
         report.execution_stop = Some(SystemTime::now().into());

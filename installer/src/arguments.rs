@@ -19,8 +19,16 @@ pub struct Arguments {
     pub pin: Option<Pin>,
     /// `hw_addr`: the NIC that the server was started through; else whatever NIC has a link.
     pub mac: Option<[u8; 6]>,
-    /// `ipam`: the NIC's address; without one it comes by DHCP.
+    /// `vlan_id` and the VLAN of `ipam`: the network is that VLAN on the NIC; without one it is the untagged one.
+    pub vlan: Option<u16>,
+    /// `ipam`: the address there; without one it comes by DHCP.
     pub lease: Option<Lease>,
+}
+
+/// The disk that the installer was booted from, to erase all others and to report on that one: there is no server then.
+pub fn eraser(line: &str) -> Option<&str> {
+    let mut values = line.split_whitespace().filter_map(|word| word.split_once('='));
+    values.rfind(|(name, value)| *name == imaging::eraser::ARGUMENT && !value.is_empty()).map(|(_, value)| value)
 }
 
 impl Arguments {
@@ -45,9 +53,7 @@ impl Arguments {
             ("false", Some(_)) => return Err("metalplane_grpc_pin goes with tinkerbell_tls=true".into()),
             (other, _) => return Err(format!("tinkerbell_tls is {other:?}: write true or false")),
         }
-        if let Some(vlan) = given("vlan_id") {
-            untagged("vlan_id", vlan)?;
-        }
+        let vlan = given("vlan_id").map(|text| vlan_of(text).map_err(|why| format!("vlan_id {why}"))).transpose()?;
         let mac = match given("hw_addr") {
             Some(text) => {
                 Some(mac(text).ok_or_else(|| format!("hw_addr is {text:?}: write six bytes as 52:54:00:00:00:01"))?)
@@ -55,12 +61,21 @@ impl Arguments {
             // Of a worker whose id is its MAC.
             None => mac(&worker),
         };
-        let Some(ipam) = given("ipam") else { return Ok(Self { worker, servers, pin, mac, lease: None }) };
-        let (own, lease) = ipam_of(ipam).map_err(|why| format!("ipam is {ipam:?}: {why}"))?;
-        if mac.is_some_and(|mac| mac != own) {
+        let is_tagged = |id: &u16| *id != UNTAGGED;
+        let Some(ipam) = given("ipam") else {
+            return Ok(Self { worker, servers, pin, mac, vlan: vlan.filter(is_tagged), lease: None });
+        };
+        let told = ipam_of(ipam).map_err(|why| format!("ipam is {ipam:?}: {why}"))?;
+        if mac.is_some_and(|mac| mac != told.mac) {
             return Err(format!("ipam is {ipam:?}: it has to begin with the MAC address of hw_addr"));
         }
-        Ok(Self { worker, servers, pin, mac: Some(own), lease })
+        if let (Some(one), Some(other)) = (vlan, told.vlan)
+            && one != other
+        {
+            return Err(format!("ipam is {ipam:?}: its VLAN is {other}, and vlan_id is {one}: write the same"));
+        }
+        let vlan = vlan.or(told.vlan).filter(is_tagged);
+        Ok(Self { worker, servers, pin, mac: Some(told.mac), vlan, lease: told.lease })
     }
 }
 
@@ -71,25 +86,33 @@ fn authority(name: &str, text: &str) -> Result<String, String> {
     }
 }
 
-fn untagged(name: &str, vlan: &str) -> Result<(), String> {
-    if matches!(vlan, "" | "0") {
-        return Ok(());
-    }
-    Err(format!("{name} is {vlan}: this installer uses the untagged network: leave it out"))
+/// The kernel's tag of no VLAN (IEEE 802.1Q, 9.6).
+const UNTAGGED: u16 = 0;
+
+fn vlan_of(text: &str) -> Result<u16, String> {
+    let id = text.parse().ok().filter(|id| (UNTAGGED..=4094).contains(id));
+    id.ok_or_else(|| format!("is {text:?}: write a VLAN from 1 to 4094, or nothing for the untagged network"))
+}
+
+struct Ipam {
+    mac: [u8; 6],
+    vlan: Option<u16>,
+    lease: Option<Lease>,
 }
 
 /// `mac:vlan:address:netmask:gateway:hostname:nameservers:search:timeservers`, the MAC with dashes, lists with commas. What is empty
 /// is not known; without an address there is nothing to use.
-fn ipam_of(text: &str) -> Result<([u8; 6], Option<Lease>), String> {
+fn ipam_of(text: &str) -> Result<Ipam, String> {
     let fields: Vec<&str> = text.split(':').collect();
     let field = |at: usize| fields.get(at).copied().unwrap_or_default();
-    let own = mac(field(0)).ok_or("write <MAC with dashes>:<VLAN>:<address>:<netmask>:<gateway>:…")?;
-    untagged("its VLAN", field(1))?;
+    let mac = mac(field(0)).ok_or("write <MAC with dashes>:<VLAN>:<address>:<netmask>:<gateway>:…")?;
+    let vlan = Some(field(1)).filter(|text| !text.is_empty()).map(vlan_of).transpose();
+    let vlan = vlan.map_err(|why| format!("its VLAN {why}"))?;
     let address = |text: &str, what: &str| -> Result<Ipv4Addr, String> {
         text.parse().map_err(|_| format!("its {what} {text:?} is no IPv4 address"))
     };
     if field(2).is_empty() {
-        return Ok((own, None));
+        return Ok(Ipam { mac, vlan, lease: None });
     }
     let mask = u32::from(address(field(3), "netmask")?);
     if mask.leading_ones() + mask.trailing_zeros() != 32 && mask != u32::MAX {
@@ -97,15 +120,13 @@ fn ipam_of(text: &str) -> Result<([u8; 6], Option<Lease>), String> {
     }
     let router = Some(field(4)).filter(|text| !text.is_empty()).map(|text| address(text, "gateway")).transpose()?;
     let names = field(6).split(',').filter(|text| !text.is_empty()).map(|text| address(text, "name server"));
-    Ok((
-        own,
-        Some(Lease {
-            address: address(field(2), "address")?,
-            prefix: u8::try_from(mask.leading_ones()).unwrap_or(32),
-            router,
-            names: names.collect::<Result<_, _>>()?,
-        }),
-    ))
+    let lease = Lease {
+        address: address(field(2), "address")?,
+        prefix: u8::try_from(mask.leading_ones()).unwrap_or(32),
+        router,
+        names: names.collect::<Result<_, _>>()?,
+    };
+    Ok(Ipam { mac, vlan, lease: Some(lease) })
 }
 
 fn mac(text: &str) -> Option<[u8; 6]> {
@@ -138,6 +159,7 @@ mod tests {
                 servers: vec!["10.0.0.1:42113".into()],
                 pin: None,
                 mac,
+                vlan: None,
                 lease: None
             }
         );
@@ -173,7 +195,8 @@ mod tests {
         for (ipam, named) in [
             ("52-54-00-00-00-02::10.0.0.5:255.255.255.0", "hw_addr"),
             ("52-54::10.0.0.5:255.255.255.0", "MAC"),
-            ("52-54-00-00-00-01:7:10.0.0.5:255.255.255.0", "VLAN"),
+            ("52-54-00-00-00-01:4095:10.0.0.5:255.255.255.0", "its VLAN is \"4095\": write a VLAN from 1 to 4094"),
+            ("52-54-00-00-00-01:x:10.0.0.5:255.255.255.0", "its VLAN is \"x\""),
             ("52-54-00-00-00-01::10.0.0.5:", "netmask"),
             ("52-54-00-00-00-01::10.0.0.5:255.0.255.0", "netmask"),
             ("52-54-00-00-00-01::10.0.0:255.255.255.0", "address"),
@@ -181,6 +204,25 @@ mod tests {
         ] {
             let error = of(ipam).expect_err(ipam);
             assert!(error.starts_with("ipam is ") && error.contains(named), "{ipam}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_vlan_is_that_of_either_argument() {
+        let of = |more: &str| Arguments::parse(&format!("worker_id=a grpc_authority=x:1 {more}")).map(|all| all.vlan);
+        for (arguments, vlan) in [
+            ("", None),
+            ("vlan_id=", None),
+            ("vlan_id=0", None),
+            ("vlan_id=7", Some(7)),
+            ("vlan_id=4094", Some(4094)),
+            ("ipam=52-54-00-00-00-01:1", Some(1)),
+            ("ipam=52-54-00-00-00-01:0", None),
+            ("ipam=52-54-00-00-00-01:12:10.0.0.5:255.255.255.0", Some(12)),
+            ("vlan_id=12 ipam=52-54-00-00-00-01:12:10.0.0.5:255.255.255.0", Some(12)),
+            ("vlan_id=12 ipam=52-54-00-00-00-01::10.0.0.5:255.255.255.0", Some(12)),
+        ] {
+            assert_eq!(of(arguments), Ok(vlan), "{arguments}");
         }
     }
 
@@ -198,7 +240,10 @@ mod tests {
                 "metalplane_grpc_pin: ",
             ),
             ("worker_id=a grpc_authority=x:1 metalplane_grpc_fallback=y:1,z", "metalplane_grpc_fallback is \"z\""),
-            ("worker_id=a grpc_authority=x:1 vlan_id=7", "vlan_id"),
+            ("worker_id=a grpc_authority=x:1 vlan_id=4095", "vlan_id is \"4095\": write a VLAN from 1 to 4094"),
+            ("worker_id=a grpc_authority=x:1 vlan_id=-1", "vlan_id is \"-1\""),
+            ("worker_id=a grpc_authority=x:1 vlan_id=7 ipam=52-54-00-00-00-01:8", "its VLAN is 8, and vlan_id is 7"),
+            ("worker_id=a grpc_authority=x:1 vlan_id=0 ipam=52-54-00-00-00-01:8", "its VLAN is 8, and vlan_id is 0"),
             ("worker_id=a grpc_authority=x:1 hw_addr=52:54", "hw_addr"),
         ] {
             let error = Arguments::parse(line).expect_err("refused");

@@ -14,7 +14,8 @@ fn read_in(sys: &Path) -> AgentAttributes {
         block: names(&sys.join("block")).iter().filter_map(|name| block(&sys.join("block").join(name), name)).collect(),
         network: names(&sys.join("class/net"))
             .iter()
-            .filter(|name| *name != "lo")
+            // Without what only the kernel made, a VLAN's for example: its address is its NIC's.
+            .filter(|name| sys.join("class/net").join(name).join("device").exists())
             .map(|name| Network {
                 name: Some(name.clone()),
                 mac: text(&sys.join("class/net").join(name).join("address")),
@@ -78,6 +79,8 @@ mod tests {
             ("block/vda/device/vendor", "0x1af4\n"),
             ("block/loop0/size", "0\n"),
             ("class/net/eth0/address", "52:54:00:00:00:01\n"),
+            ("class/net/eth0/device/vendor", "0x8086\n"),
+            ("class/net/eth0.7/address", "52:54:00:00:00:01\n"),
             ("class/net/lo/address", "00:00:00:00:00:00\n"),
             ("class/dmi/id/product_serial", "S1\n"),
         ] {

@@ -1,11 +1,11 @@
 //! Which disk an action means, and whether it may be written.
 //!
-//! `DEST_DISK` is a path below `/dev`, as upstream has it (below `/dev/disk` those [`by_id`]), or `select:` and what is known of the disk:
+//! `DEST_DISK` is a path below `/dev`, as upstream has it (below `/dev/disk` those [`by_id`] and [`by_path`]), or `select:` and what is known of the disk:
 //! `select:serial=S3X,min-size=100Gi`. Keys are serial, model, wwn, transport (nvme, virtio, sata, scsi), rotational
 //! (true, false), min-size, max-size. Exactly one disk has to match; an error lists those that there are. Removable and USB
 //! disks, what a BMC shows as a medium among them, are never written.
 
-use super::by_id;
+use super::{by_id, by_path};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct Disks {
     sys: PathBuf,
     dev: PathBuf,
+    /// By name: what this installer was booted from.
+    own: Option<String>,
 }
 
 /// A disk, or a partition of one, that may be written.
@@ -55,7 +57,12 @@ const SELECT: &str = "select:";
 
 impl Disks {
     pub fn of_this_machine() -> Self {
-        Self { sys: "/sys".into(), dev: "/dev".into() }
+        Self { sys: "/sys".into(), dev: "/dev".into(), own: None }
+    }
+
+    /// All but this one, which is no disk of the server.
+    pub fn without(self, own: &Known) -> Self {
+        Self { own: Some(own.name.clone()), ..self }
     }
 
     /// What `DEST_DISK` means.
@@ -70,43 +77,44 @@ impl Disks {
                 let name = self.select(key, terms)?;
                 self.disk(key, &name, &self.dev.join(&name))
             }
-            None if wanted.starts_with(by_id::FOLDER) => {
-                let name = self.by_id(key, wanted)?;
-                self.disk(key, &name, &self.dev.join(&name))
-            }
             None => {
+                if let Some(name) = self.linked(key, wanted) {
+                    let name = name?;
+                    return self.disk(key, &name, &self.dev.join(&name));
+                }
                 let node = fs::canonicalize(wanted)
-                    .map_err(|error| format!("{key} {wanted}: {error}; the disks are: {}", self.list()))?;
+                    .map_err(|error| format!("{key} {wanted}: {error}; the disks are:{}", self.list()))?;
                 let name = node.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
                 self.disk(key, &name, &node)
             }
         }
     }
 
-    /// A disk or a partition.
-    fn by_id(&self, key: &str, wanted: &str) -> Result<String, String> {
-        let (id, number) = by_id::split(wanted.strip_prefix(by_id::FOLDER).unwrap_or(wanted));
-        let found: Vec<_> =
-            self.all().into_iter().filter(|disk| self.ids(disk).iter().any(|known| known == id)).collect();
-        match (&found[..], number) {
+    /// A disk or a partition, by a name that udev would give it.
+    fn linked(&self, key: &str, wanted: &str) -> Option<Result<String, String>> {
+        let folder = [by_id::FOLDER, by_path::FOLDER].into_iter().find(|folder| wanted.starts_with(folder))?;
+        let (link, number) = by_id::split(&wanted[folder.len()..]);
+        let mut found = self.all();
+        found.retain(|disk| self.links(disk, folder).iter().any(|known| known == link));
+        Some(match (&found[..], number) {
             ([one], None) => Ok(one.name.clone()),
             ([one], Some(number)) => Ok(by_id::partition(&one.name, number)),
             (several, _) => {
-                Err(format!("{key} {wanted}: it is {} disks; the disks are: {}", several.len(), self.list()))
+                Err(format!("{key} {wanted}: it is {} disks; the disks are:{}", several.len(), self.list()))
             }
-        }
+        })
     }
 
-    /// Below `/dev/disk/by-id`.
-    fn ids(&self, disk: &Known) -> Vec<String> {
-        fs::canonicalize(self.sys.join("block").join(&disk.name))
-            .map_or_else(|_| Vec::new(), |folder| by_id::names(disk, &folder))
+    /// The names of a disk in one of these folders.
+    fn links(&self, disk: &Known, folder: &str) -> Vec<String> {
+        let Ok(own) = fs::canonicalize(self.sys.join("block").join(&disk.name)) else { return Vec::new() };
+        if folder == by_id::FOLDER { by_id::names(disk, &own) } else { by_path::names(&own, &self.sys) }
     }
 
     fn disk(&self, key: &str, name: &str, node: &Path) -> Result<Disk, String> {
         let class = self.sys.join("class/block").join(name);
         let class = fs::canonicalize(&class)
-            .map_err(|_| format!("{key} {} is no disk; the disks are: {}", node.display(), self.list()))?;
+            .map_err(|_| format!("{key} {} is no disk; the disks are:{}", node.display(), self.list()))?;
         let is_whole = !class.join("partition").exists();
         let whole = if is_whole { class.clone() } else { class.parent().map(Path::to_owned).unwrap_or_default() };
         if let Some(why) = known(&whole).and_then(|known| known.refused) {
@@ -133,7 +141,8 @@ impl Disks {
     pub fn all(&self) -> Vec<Known> {
         let entries = fs::read_dir(self.sys.join("block")).into_iter().flatten().flatten();
         let folders = entries.filter_map(|entry| fs::canonicalize(entry.path()).ok());
-        let mut all: Vec<Known> = folders.filter_map(|folder| known(&folder)).collect();
+        let known = folders.filter_map(|folder| known(&folder));
+        let mut all: Vec<Known> = known.filter(|disk| Some(&disk.name) != self.own.as_ref()).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -153,21 +162,23 @@ impl Disks {
         all
     }
 
+    /// A line each: of a long one a report has the beginning.
     fn list(&self) -> String {
         let mut text = String::new();
         for disk in self.all() {
-            let separator = if text.is_empty() { "" } else { "; " };
-            let id = self.ids(&disk).into_iter().next();
+            let by_path = self.links(&disk, by_path::FOLDER).into_iter().next();
+            let by_id = self.links(&disk, by_id::FOLDER).into_iter().min_by_key(String::len);
             let Known { name, size_bytes, serial, model, wwn, transport, rotational, refused, .. } = disk;
             let _ = write!(
                 text,
-                "{separator}{name}: {size_bytes} bytes, transport={transport}, rotational={rotational}, model={model:?}, \
+                "\n{name}: {size_bytes} bytes, transport={transport}, rotational={rotational}, model={model:?}, \
                  serial={serial:?}, wwn={wwn:?}"
             );
-            let _ = id.map(|id| write!(text, ", {}{id}", by_id::FOLDER));
+            let _ = by_path.map(|link| write!(text, ", {}{link}", by_path::FOLDER));
+            let _ = by_id.map(|link| write!(text, ", {}{link}", by_id::FOLDER));
             let _ = refused.map(|why| write!(text, ", never written: it {why}"));
         }
-        if text.is_empty() { "none".to_owned() } else { text }
+        if text.is_empty() { " none".to_owned() } else { text }
     }
 
     fn select(&self, key: &str, terms: &str) -> Result<String, String> {
@@ -207,7 +218,7 @@ impl Disks {
             several => {
                 let count = several.len();
                 Err(format!(
-                    "{key} {SELECT}{terms}: {count} disks match, exactly one has to; the disks are: {}",
+                    "{key} {SELECT}{terms}: {count} disks match, exactly one has to; the disks are:{}",
                     self.list()
                 ))
             }
@@ -280,155 +291,4 @@ fn size(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    const GI: u64 = 1 << 30;
-
-    /// What a kernel tells of one, in a folder.
-    pub(crate) struct Machine(tempfile::TempDir);
-
-    impl Machine {
-        pub(crate) fn empty() -> Self {
-            Self(tempfile::tempdir().expect("a folder"))
-        }
-
-        fn new() -> Self {
-            let machine = Self::empty();
-            machine.disk("pci0/nvme/nvme0/nvme0n1", 100 * GI, &[("device/serial", "N1"), ("device/model", "Fast")]);
-            machine.disk(
-                "pci0/ata1/sda",
-                100 * GI,
-                &[("device/model", "Slow"), ("queue/rotational", "1"), ("wwid", "naa.5")],
-            );
-            machine.disk("pci0/usb1/sdb", 100 * GI, &[("device/model", "Virtual CD")]);
-            machine.disk("pci0/ata2/sdc", GI, &[("removable", "1")]);
-            machine.disk("pci0/virtio1/vda", 200 * GI, &[("serial", "V1"), ("queue/discard_max_bytes", "4096")]);
-            let partition = machine.0.path().join("devices/pci0/virtio1/vda/vda1");
-            fs::create_dir(&partition).expect("made");
-            fs::write(partition.join("partition"), "1").expect("written");
-            fs::write(partition.join("size"), "2048").expect("written");
-            machine.node("vda1", &partition);
-            machine
-        }
-
-        pub(crate) fn disks(&self) -> Disks {
-            Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev") }
-        }
-
-        pub(crate) fn controller(&self, address: &str, class: &str, has_driver: bool) {
-            let folder = self.0.path().join("bus/pci/devices").join(address);
-            fs::create_dir_all(&folder).expect("made");
-            fs::write(folder.join("class"), format!("{class}\n")).expect("written");
-            if has_driver {
-                fs::create_dir(folder.join("driver")).expect("made");
-            }
-        }
-
-        pub(crate) fn disk(&self, place: &str, bytes: u64, files: &[(&str, &str)]) {
-            let folder = self.0.path().join("devices").join(place);
-            for sub in ["device", "queue"] {
-                fs::create_dir_all(folder.join(sub)).expect("made");
-            }
-            fs::write(folder.join("size"), format!("{}\n", bytes / 512)).expect("written");
-            for (file, content) in files {
-                fs::write(folder.join(file), format!("{content}\n")).expect("written");
-            }
-            let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
-            fs::create_dir_all(self.0.path().join("block")).expect("made");
-            std::os::unix::fs::symlink(&folder, self.0.path().join("block").join(&name)).expect("linked");
-            self.node(&name, &folder);
-        }
-
-        fn node(&self, name: &str, folder: &Path) {
-            for sub in ["class/block", "dev"] {
-                fs::create_dir_all(self.0.path().join(sub)).expect("made");
-            }
-            std::os::unix::fs::symlink(folder, self.0.path().join("class/block").join(name)).expect("linked");
-            fs::write(self.0.path().join("dev").join(name), "").expect("written");
-        }
-
-        fn find(&self, wanted: &str) -> Result<Disk, String> {
-            self.disks().find(&wanted.replace("/dev", &self.0.path().join("dev").to_string_lossy()))
-        }
-    }
-
-    #[test]
-    fn a_disk_is_found_by_its_node_or_by_what_is_known_of_it() {
-        let machine = Machine::new();
-        let name = |wanted: &str| machine.find(wanted).map(|disk| disk.name);
-        assert_eq!(name("/dev/vda"), Ok("vda".to_owned()));
-        for (terms, found) in [
-            ("serial=N1", "nvme0n1"),
-            ("model=Slow", "sda"),
-            ("wwn=naa.5", "sda"),
-            ("transport=nvme", "nvme0n1"),
-            ("rotational=true", "sda"),
-            ("min-size=150Gi", "vda"),
-            ("max-size=100Gi,rotational=false", "nvme0n1"),
-        ] {
-            assert_eq!(name(&format!("select:{terms}")), Ok(found.to_owned()), "{terms}");
-        }
-        let disk = machine.find("/dev/vda").expect("found");
-        assert!(disk.discards && disk.is_whole);
-        assert_eq!((disk.size_bytes, disk.sector), (200 * GI, 512));
-        let partition = machine.find("/dev/vda1").expect("found");
-        assert!(partition.discards && !partition.is_whole);
-        assert_eq!(partition.size_bytes, 1 << 20);
-    }
-
-    #[test]
-    fn a_disk_is_found_by_the_name_that_udev_gives_it() {
-        let machine = Machine::new();
-        let nvme =
-            [("wwid", "eui.0025385b01234567"), ("device/serial", "N 2"), ("device/model", "Fast  SSD"), ("nsid", "1")];
-        machine.disk("pci0/nvme/nvme1/nvme1n1", GI, &nvme);
-        machine.disk("pci0/host0/sdd", GI, &[("device/wwid", "naa.5000c500a1b2c3d4")]);
-        let name = |id: &str| machine.disks().find(&format!("/dev/disk/by-id/{id}")).map(|disk| disk.name);
-        for (id, found) in [
-            ("nvme-Fast_N1", "nvme0n1"),
-            ("nvme-eui.0025385b01234567", "nvme1n1"),
-            ("nvme-Fast_SSD_N_2", "nvme1n1"),
-            ("nvme-Fast_SSD_N_2_1", "nvme1n1"),
-            ("virtio-V1", "vda"),
-            ("virtio-V1-part1", "vda1"),
-            ("wwn-0x5000c500a1b2c3d4", "sdd"),
-            ("scsi-35000c500a1b2c3d4", "sdd"),
-        ] {
-            assert_eq!(name(id), Ok(found.to_owned()), "{id}");
-        }
-        let error = name("nvme-other").expect_err("there is none");
-        assert!(error.contains("it is 0 disks") && error.contains("/dev/disk/by-id/nvme-Fast_N1"), "{error}");
-        machine.disk("pci0/nvme/nvme2/nvme2n1", GI, &nvme);
-        assert!(name("nvme-eui.0025385b01234567").is_err_and(|error| error.contains("it is 2 disks")));
-    }
-
-    #[test]
-    fn a_scsi_disk_has_its_serial_number_in_a_page() {
-        let machine = Machine::empty();
-        machine.disk("pci0/host0/sda", GI, &[]);
-        machine.disk("pci0/host0/sdb", GI, &[("device/vpd_pg80", "short")]);
-        let page = machine.0.path().join("devices/pci0/host0/sda/device/vpd_pg80");
-        fs::write(page, [&[0, 0x80, 0, 6][..], b" WD-1 trailing"].concat()).expect("written");
-        let serials: Vec<_> = machine.disks().all().into_iter().map(|disk| disk.serial).collect();
-        assert_eq!(serials, ["WD-1", ""]);
-    }
-
-    #[test]
-    fn what_must_not_be_written_or_is_not_one_disk_is_refused_with_the_list() {
-        let machine = Machine::new();
-        for (wanted, said) in [
-            ("/dev/sdb", "USB"),
-            ("/dev/sdc", "removable"),
-            ("/dev/vdb", "the disks are: nvme0n1: 107374182400 bytes"),
-            ("select:min-size=1Gi", "3 disks match"),
-            ("select:model=Virtual CD", "0 disks match"),
-            ("select:size=1", "no key \"size\""),
-            ("select:min-size=much", "100Gi"),
-            ("select:", "no term"),
-        ] {
-            let error = machine.find(wanted).expect_err("refused");
-            assert!(error.contains(said), "{wanted}: {error}");
-        }
-    }
-}
+pub(crate) mod tests;

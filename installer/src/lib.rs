@@ -15,9 +15,10 @@
 //! | [`untar`] | an archive, into a file system |
 //! | [`chroot`] | programs of the disk's system, run in it |
 //! | [`grub`] | what that system's boot loader would start |
+//! | [`eraser`] | all disks of a server, without a network: the report is left on the disk that this was booted from |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
-//! | [`by_id`] | disks by the names that udev gives them |
+//! | [`by_id`], [`by_path`] | disks by the names that udev gives them |
 //! | [`lines`] | what is said: on the console, and the last of it in an action's report |
 //!
 //! **Actions are programs of this one.** Upstream's run in containers; here `image2disk` is a function, whatever registry and
@@ -35,9 +36,11 @@ pub mod agent;
 pub mod arguments;
 pub mod attributes;
 pub mod by_id;
+pub mod by_path;
 pub mod chroot;
 pub mod disks;
 pub mod erase;
+pub mod eraser;
 pub mod filesystem;
 pub mod grub;
 pub mod lines;

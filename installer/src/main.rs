@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use installer::{
     actions::BuiltIn,
     agent::{Agent, Then},
-    arguments::Arguments,
-    attributes,
+    arguments::{self, Arguments},
+    attributes, eraser,
     modules::Modules,
     network, system,
 };
@@ -47,14 +47,23 @@ fn main() -> ExitCode {
 /// Returns when the machine is to be restarted: how.
 fn run() -> Result<Then> {
     system::mount_all()?;
-    Modules::of_this_image()?.load()?;
+    let mut modules = Modules::of_this_image()?;
+    modules.load()?;
     let line = system::kernel_arguments()?;
+    if let Some(disk) = arguments::eraser(&line) {
+        println!("installer: {}, erases the disks of this server", version::VERSION);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
+        return runtime.block_on(eraser::run(disk));
+    }
     let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
+    if arguments.vlan.is_some() {
+        modules.named(network::VLAN_MODULE)?;
+    }
     // Not who it is: that may hold a token.
     println!("installer: {}, asks {}", version::VERSION, arguments.servers.join(", "));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
-        network::up(arguments.mac, arguments.lease).await.context("the network")?;
+        network::up(arguments.mac, arguments.vlan, arguments.lease).await.context("the network")?;
         let agent = Agent::new(&arguments.servers, arguments.pin, arguments.worker, attributes::read());
         let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
         Ok(agent.serve(&BuiltIn::of_this_machine(agent.session())).await)

@@ -110,6 +110,11 @@ impl Modules {
         Ok(())
     }
 
+    /// One that no device asks for.
+    pub fn named(&mut self, module: &str) -> Result<()> {
+        self.with_needs(module, "")
+    }
+
     fn with_needs(&mut self, wanted: &str, options: &str) -> Result<()> {
         for module in self.index.in_order(wanted) {
             if !self.loaded.insert(module.clone()) {

@@ -40,10 +40,12 @@ subjects! {
         HolderPod(pod: String) "holder pod '{pod}'";
         Disk(disk: String) "disk '{disk}'";
         SeedDisk "the cloud-init disk";
+        Eraser "the eraser";
         Interface(interface: String) "interface '{interface}'";
         Import "the import";
         DiskAttachment(disk: String) "the DiskAttachment of disk '{disk}'";
         SeedAttachment "the DiskAttachment of the cloud-init disk";
+        EraserAttachment "the DiskAttachment of the eraser";
         ImportAttachment "the DiskAttachment of the import";
         NicAttachment(interface: String) "the NicAttachment of interface '{interface}'";
         HoldOf(attachment: String) "the hold of attachment '{attachment}'";

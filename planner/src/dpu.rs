@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
 pub mod boot_disk;
+pub(crate) mod eraser;
 mod orphans;
 pub mod ready;
 pub mod went_back;

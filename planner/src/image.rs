@@ -317,6 +317,7 @@ fn attach(o: &Observed, claim: &ClaimSeen, draft: &mut Draft) -> Reason {
             connector: Connector::Native,
         }),
         seed_secret_name: None,
+        eraser: None,
         import: http.map(|http| ImportSource { url: http.url, checksum: http.checksum, ca_bundle: http.ca_bundle }),
         bus: DiskBus::NVMe,
         slot: DiskSlot::HotPlug,

@@ -67,6 +67,8 @@ const CNI: &str = "cni: {enabled: true}";
 const WORKERS: &str = "cni: {workers: {enabled: true}}";
 /// The Secret is named: the chart makes one at random otherwise, another one each time.
 const BOOT: &str = "boot: {enabled: true, addresses: [192.0.2.1], agentsKeySecret: given}";
+const BOOT_ISO: &str =
+    "boot: {enabled: true, addresses: [192.0.2.1], agentsKeySecret: given, iso: {caBundle: {configMap: trusted}}}";
 const METRICS: &str = "monitoring: {agents: true}";
 const PROXY: &str = "csi: {proxy: {enabled: true, machineNamespace: workers}}";
 
@@ -113,6 +115,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("agent.disksBy", r#""snap""#),
     plain("agent.nicsBy", r#""static""#),
     plain("agent.switchPorts", "15"),
+    plain("agent.eraserArguments", r#"["console=ttyS0", "quiet"]"#),
     within(VIRTNET, "agent.virtnet.program", r#""/opt/virtnet""#),
     within(VIRTNET, "agent.virtnet.device", r#""mlx5_1""#),
     within(VIRTNET, "agent.virtnet.queues", "8"),
@@ -155,6 +158,9 @@ pub const SETTINGS: &[Setting] = &[
     within(BOOT, "boot.dhcpPools", r#"[{"range": "10.88.0.200-10.88.0.239", "prefix": 24, "gateway": "10.88.0.1"}]"#),
     within(BOOT, "boot.discovery", "true"),
     within(BOOT, "boot.directory", r#""/srv/boot""#),
+    within(BOOT, "boot.iso.url", r#""https://images.example/hook.iso""#),
+    within(BOOT, "boot.iso.caBundle.configMap", r#""trusted""#),
+    within(BOOT_ISO, "boot.iso.caBundle.key", r#""images.pem""#),
     within(BOOT, "boot.programs", PROGRAM),
     within(BOOT, "boot.architectures", r#"{"7": "installer.efi"}"#),
     within(BOOT, "boot.kernelArguments", r#"["console=ttyS0"]"#),

@@ -3,12 +3,13 @@
 
 mod metadata;
 mod range;
+mod remote;
 mod routes;
 
 pub use routes::{Reply, route};
 
-use crate::area::{self, Places};
 use crate::files::{Files, Program};
+use crate::origin::Origins;
 use crate::reports::{self, Eyes};
 use crate::script;
 use crate::seeds::Seeds;
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
 use planner::netboot::Directory;
+use proto::argument_area::{self as area, Places};
 use range::{heads, part};
 use std::io::SeekFrom;
 use std::net::SocketAddr;
@@ -41,6 +43,7 @@ pub struct Server {
 pub struct Boots {
     pub script: script::Config,
     pub files: Arc<Files>,
+    pub origins: Arc<Origins>,
     /// Whether servers that no Hardware names are booted.
     pub strangers: bool,
     pub eyes: Eyes,
@@ -82,6 +85,9 @@ async fn handle(
         Reply::Refused(status, why) => {
             tracing::info!(path, why = why.trim_end(), "not served");
             text_answer(status, why, head)
+        }
+        Reply::Remote { url, arguments } => {
+            remote::answer(&server.boots.origins, (url, &arguments), request.headers(), head).await
         }
         Reply::Program(program) => program_answer(&program, request.headers(), head),
         Reply::File(path) => {

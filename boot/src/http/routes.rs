@@ -2,11 +2,12 @@
 
 use super::Boots;
 use crate::files::{Program, mac_of_path};
+use crate::origin;
 use crate::script;
 use api::report::NetbootStage;
 use http::StatusCode;
 use planner::netboot::report::Sight;
-use planner::netboot::{Directory, Verdict, verdict};
+use planner::netboot::{Directory, Subject, Verdict, verdict};
 use std::path::PathBuf;
 
 #[derive(Clone, PartialEq)]
@@ -19,6 +20,11 @@ pub enum Reply {
     /// A file with a place for the kernel's arguments.
     Image {
         path: PathBuf,
+        arguments: String,
+    },
+    /// The same, of another server.
+    Remote {
+        url: String,
         arguments: String,
     },
     /// With what its reader is told.
@@ -62,17 +68,29 @@ pub fn route(directory: &Directory, server: &Boots, path: &str) -> Reply {
             Ok(program) => Reply::Program(program),
             Err(why) => missing(format!("{why}\n")),
         },
-        "iso" => match (file(), script::of_image(&server.script, &subject)) {
-            (Ok(path), Ok(arguments)) => Reply::Image { path, arguments },
-            (Err(reply), _) => reply,
-            (_, Err(why)) => wrong(why),
-        },
+        "iso" => script::of_image(&server.script, &subject)
+            .and_then(|arguments| image(server, &subject, name, arguments))
+            .map_or_else(wrong, |found| found.unwrap_or_else(|| missing(format!("there is no file '{name}'\n")))),
         _ => file().map_or_else(|reply| reply, Reply::File),
     };
     if !matches!(reply, Reply::Refused(..)) {
         server.eyes.saw(&subject, Sight::Came(stage(route)));
     }
     reply
+}
+
+/// The Hardware's own image; a file of that name; the one that is configured: the first that there is.
+fn image(server: &Boots, subject: &Subject<'_>, name: &str, arguments: String) -> Result<Option<Reply>, String> {
+    let own = subject.interface.isoboot.as_ref().and_then(|isoboot| isoboot.source_iso.as_deref());
+    let remote = |url: &str| url.to_owned();
+    if let Some(url) = own.filter(|url| !url.is_empty()).map(remote) {
+        origin::check(&url).map_err(|why| format!("isoboot.sourceISO: {why}"))?;
+        return Ok(Some(Reply::Remote { url, arguments }));
+    }
+    if let Some(path) = server.files.in_folder(name) {
+        return Ok(Some(Reply::Image { path, arguments }));
+    }
+    Ok(server.origins.default_url().map(remote).map(|url| Reply::Remote { url, arguments }))
 }
 
 fn stage(route: &str) -> NetbootStage {
@@ -87,8 +105,10 @@ fn stage(route: &str) -> NetbootStage {
 mod tests {
     use super::*;
     use crate::files::Files;
+    use crate::origin::Origins;
     use planner::netboot::Why;
     use proptest::prelude::*;
+    use serde_json::json;
     use std::net::Ipv4Addr;
     use std::sync::Arc;
 
@@ -102,7 +122,8 @@ mod tests {
             identity: crate::identity::Identity::Open,
         };
         let (eyes, _) = crate::reports::channel(Arc::default());
-        Boots { script, files: Arc::new(Files::default()), strangers, eyes }
+        let origins = Arc::new(Origins::new(origin::Config::default()));
+        Boots { script, files: Arc::new(Files::default()), origins, strangers, eyes }
     }
 
     #[test]
@@ -116,6 +137,40 @@ mod tests {
             script.contains(" worker_id=52:54:00:00:00:01 ") && script.contains(" ipam=52-54-00-00-00-01:::"),
             "{script}"
         );
+    }
+
+    #[test]
+    fn an_image_is_the_hardwares_own_or_a_file_or_the_one_that_is_configured() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("here.iso"), "x").expect("written");
+        let mut server = server(false);
+        server.files = Arc::new(Files::read(&[], Some(folder.path())).expect("read"));
+        let asked = |server: &Boots, source: Option<&str>, name: &str| {
+            let interface = json!({"dhcp": {"mac": "52:54:00:00:00:01"}, "netboot": {"allowPXE": true},
+                "isoboot": {"sourceISO": source}});
+            let object = json!({"metadata": {"name": "s1"}, "spec": {"interfaces": [interface]}});
+            let directory = Directory::new(vec![Arc::new(serde_json::from_value(object).expect("a Hardware"))]);
+            route(&directory, server, &format!("/iso/52-54-00-00-00-01/{name}"))
+        };
+        let url_of = |reply: Reply| match reply {
+            Reply::Remote { url, arguments } if arguments.contains(" worker_id=52:54:00:00:00:01 ") => Some(url),
+            _ => None,
+        };
+        let own = Some("https://images.example/hook.iso?sig=1");
+        assert_eq!(url_of(asked(&server, own, "here.iso")).as_deref(), own);
+        assert!(matches!(asked(&server, None, "here.iso"), Reply::Image { .. }));
+        let missing = Reply::Refused(StatusCode::NOT_FOUND, "there is no file 'other.iso'\n".to_owned());
+        assert!(asked(&server, Some(""), "other.iso") == missing);
+        let configured = Some("http://images.example/configured.iso".to_owned());
+        let config = origin::Config { url: configured.clone(), ca_file: None };
+        server.origins = Arc::new(Origins::new(config));
+        assert!(matches!(asked(&server, None, "here.iso"), Reply::Image { .. }));
+        assert_eq!(url_of(asked(&server, None, "other.iso")), configured);
+        for (bad, said) in [("ftp://x/y.iso", "an http or https URL"), ("http://me:secret@x/y.iso", "an URL without")] {
+            let Reply::Refused(status, why) = asked(&server, Some(bad), "here.iso") else { panic!("{bad}") };
+            assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+            assert!(why.starts_with("isoboot.sourceISO: ") && why.contains(said) && !why.contains("secret"), "{why}");
+        }
     }
 
     proptest! {

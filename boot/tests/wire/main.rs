@@ -1,10 +1,11 @@
 //! The boot service with a real API server, under the rights that the chart gives, and clients that others wrote: busybox's udhcpc
-//! and tftp, curl; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
+//! and tftp, curl; in [`origin`] an image of nginx's; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
 
 mod graph;
 mod netboot;
 mod networks;
 mod older;
+mod origin;
 mod references;
 mod sessions;
 mod site;
@@ -45,6 +46,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     let test = "a_server_boots_and_its_workflow_succeeds";
     if site::clients().is_none() {
         networks::prefetch().await;
+        origin::prefetch().await;
         references::prefetch();
         if let Err(reason) = site::run_inside(test, &[]) {
             eprintln!("SKIP {test}: {reason}");
@@ -64,7 +66,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     let (arguments, log) = (arguments(&dir), path(&dir, "boot.log"));
     let service = boot_is_ready(&site, &arguments, &log).await;
     addresses(&dir).await;
-    files(&site, &dir).await;
+    files(test, &site, &dir).await;
     networks::behind_a_relay(test, &dir, &log).await;
     Box::pin(workflow(&site)).await;
     Box::pin(graph::workflow(&site)).await;
@@ -183,7 +185,7 @@ async fn addresses(dir: &tempfile::TempDir) {
     assert_eq!(udhcpc(dir, "52:54:00:88:00:09", &pxe).await, None, "an unknown one neither");
 }
 
-async fn files(site: &ApiServer, dir: &tempfile::TempDir) {
+async fn files(test: &str, site: &ApiServer, dir: &tempfile::TempDir) {
     let set = client(&["ip", "addr", "replace", "10.88.0.50/24", "dev", "eth0"]).await;
     assert!(set.status.success(), "{set:?}");
     let got = path(dir, "got");
@@ -220,6 +222,7 @@ async fn files(site: &ApiServer, dir: &tempfile::TempDir) {
         "{head}"
     );
     image(&curl).await;
+    origin::image(test, site, dir, &curl).await;
     metadata(site, &curl).await;
     syslog(&path(dir, "boot.log")).await;
     for bad in [

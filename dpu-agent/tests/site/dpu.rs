@@ -105,6 +105,8 @@ impl<'a> TestDpu<'a> {
             file_pools: Vec::new(),
             kubelet_dir: None,
             run_dir: self.run_dir(),
+            erasers: PathBuf::new(),
+            eraser_arguments: String::new(),
             metrics: None,
             log_format: runtime::process::LogFormat::Text,
             log_filter: String::new(),

@@ -1,7 +1,8 @@
 //! What disks did, as the target counts it. Counters start anew with the target.
 
 use crate::names;
-use crate::rpc::methods::bdev::{BdevTraffic, GetHistogram, GetIostat, Histogram};
+use crate::rpc::error::{INTERNAL_ERROR, INVALID_PARAMS};
+use crate::rpc::methods::bdev::{BdevTraffic, GetHistogram, GetIostat, GetIostatOf, GetIostatOfOne, Histogram, Iostat};
 use crate::rpc::{Rpc, RpcError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +11,7 @@ use ports::emulation::{DiskStatistics, LATENCY_BOUNDS, Latencies, Traffic};
 use std::time::Duration;
 
 pub(crate) async fn read(rpc: &Rpc) -> Result<Vec<DiskStatistics>, RpcError> {
-    let counted = rpc.call(&GetIostat { name: None }).await?;
+    let counted = rpc.call(&GetIostat {}).await?;
     let mut all = Vec::new();
     for bdev in &counted.bdevs {
         let Some(id) = names::parse_bdev(&bdev.name) else { continue };
@@ -29,10 +30,20 @@ pub(crate) async fn read(rpc: &Rpc) -> Result<Vec<DiskStatistics>, RpcError> {
 /// Of one disk, without what the others did.
 pub(crate) async fn reads(rpc: &Rpc, id: &ExposureId) -> Result<Option<u64>, RpcError> {
     let name = names::bdev(id);
-    match rpc.call(&GetIostat { name: Some(&name) }).await {
+    match counted(rpc, &name).await {
         Ok(counted) => Ok(counted.bdevs.iter().find(|bdev| bdev.name == name).map(|bdev| bdev.num_read_ops)),
         Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+async fn counted(rpc: &Rpc, name: &str) -> Result<Iostat, RpcError> {
+    match rpc.call(&GetIostatOf { names: [name] }).await {
+        // An older one does not know the parameter, and says so by any of these.
+        Err(RpcError::Refused { code: INVALID_PARAMS | INTERNAL_ERROR, .. }) => {
+            rpc.call(&GetIostatOfOne { name }).await
+        }
+        answer => answer,
     }
 }
 

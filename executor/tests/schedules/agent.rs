@@ -150,6 +150,7 @@ impl Agent {
             released: server.released.clone(),
             word: self.watch.caches.borrow().dpus.get("", &self.dpu).map(|dpu| Word::of(&dpu)).unwrap_or_default(),
             seeds: server.seeds.clone(),
+            erasers: BTreeMap::new(),
             imports: BTreeMap::new(),
             hidden_at: hidden_at.clone(),
             not_in_force_since: BTreeMap::new(),

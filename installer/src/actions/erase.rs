@@ -38,7 +38,7 @@ fn before(disk: &Known) -> Option<Report> {
     Some(Report { why: Some(why.to_owned()), ..Report::of(disk, outcome) })
 }
 
-pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
+pub(crate) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
     let driverless = "is a controller of disks without a driver in this installer: what is behind it is not seen";
     let mut reports: Vec<Report> =
         disks.without_driver().into_iter().map(|address| Report::unserved(address, driverless)).collect();

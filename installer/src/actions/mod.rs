@@ -3,7 +3,7 @@
 
 mod archive2disk;
 mod cexec;
-mod erase;
+pub(crate) mod erase;
 mod image2disk;
 mod kexec;
 mod oci2disk;

@@ -1,10 +1,10 @@
-//! The link that the server was started through, and its address: what the boot script says, else what a DHCP server gives.
+//! The link that the server was started through, or a VLAN on it, and its address: what the boot script says, else what a DHCP server gives.
 
 mod dhcp;
 
 use anyhow::{Context, Result, bail};
 use futures::TryStreamExt;
-use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkUnspec, LinkVlan, RouteMessageBuilder};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -17,6 +17,9 @@ const NIC: Duration = Duration::from_secs(60);
 const ADDRESS: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Without it the kernel knows of no VLAN, and it asks for the module by a program that is not here.
+pub const VLAN_MODULE: &str = "8021q";
+
 /// The address of one NIC, with what belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
@@ -27,15 +30,19 @@ pub struct Lease {
     pub names: Vec<Ipv4Addr>,
 }
 
-/// Takes the link up and gives it its address; without one (`given`), DHCP is asked. It is kept until the restart: reservations
-/// last longer than an installation.
-pub async fn up(mac: Option<[u8; 6]>, given: Option<Lease>) -> Result<()> {
+/// Takes the link up, and the VLAN on it if there is one, and gives it its address; without one (`given`), DHCP is asked. It is kept until
+/// the restart: reservations last longer than an installation.
+pub async fn up(mac: Option<[u8; 6]>, vlan: Option<u16>, given: Option<Lease>) -> Result<()> {
     let (connection, handle, _) = rtnetlink::new_connection().context("open a netlink socket")?;
     tokio::spawn(connection);
     link_up(&handle, "lo").await?;
     let (name, mac) = find(mac).await?;
     link_up(&handle, &name).await?;
     carrier(&name).await?;
+    let name = match vlan {
+        Some(id) => tagged(&handle, &name, id).await.with_context(|| format!("make VLAN {id} on {name}"))?,
+        None => name,
+    };
     let (lease, from) = match given {
         Some(lease) => (lease, "the boot script"),
         None => {
@@ -110,6 +117,14 @@ async fn index(handle: &Handle, name: &str) -> Result<u32> {
 async fn link_up(handle: &Handle, name: &str) -> Result<()> {
     let up = LinkUnspec::new_with_name(name).up().build();
     handle.link().set(up).execute().await.with_context(|| format!("take {name} up"))
+}
+
+/// The interface of a VLAN, which is up then: what is sent there has that tag (802.1Q), and nothing else is heard.
+async fn tagged(handle: &Handle, nic: &str, id: u16) -> Result<String> {
+    let name = format!("{nic}.{id}");
+    let link = LinkVlan::new(&name, index(handle, nic).await?, id).up().build();
+    handle.link().add(link).execute().await?;
+    Ok(name)
 }
 
 async fn carrier(name: &str) -> Result<()> {

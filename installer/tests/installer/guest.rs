@@ -22,6 +22,16 @@ const DISKS: [(&str, &str); 5] = [
     ("disk-5", "nvme,logical_block_size=4096,physical_block_size=4096"),
 ];
 
+/// Where QEMU plugs them in, behind its NIC, its RAID adapter and its SATA adapter, as udev 252 names that. By the names that udev gives to
+/// what they are.
+const PLACES: [(&str, &str); 5] = [
+    ("virtio-disk-1", "pci-0000:00:04.0"),
+    ("nvme-QEMU_NVMe_Ctrl_disk-2", "pci-0000:00:05.0-nvme-1"),
+    ("scsi-35000c500a1b2c3d4", "pci-0000:00:02.0-scsi-0:2:0:0"),
+    ("ata-QEMU_HARDDISK_disk-4", "pci-0000:00:03.0-ata-1.0"),
+    ("nvme-QEMU_NVMe_Ctrl_disk-5", "pci-0000:00:06.0-nvme-1"),
+];
+
 /// The partition's: it begins at the second MiB.
 const FILESYSTEM: usize = 4 * MIB;
 
@@ -149,8 +159,17 @@ fn work(port: u16, checksum: &str) -> Vec<ActionResponse> {
             &[("IMG_URL", &short), ("DEST_DISK", "/dev/disk/by-id/ata-QEMU_HARDDISK_disk-4")],
         ),
         action("sectors", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "select:serial=disk-5")]),
+        action(
+            "nowhere",
+            "image2disk",
+            &[("IMG_URL", &raw), ("DEST_DISK", "/dev/disk/by-path/pci-0000:00:1e.0-ata-1")],
+        ),
         action("foreign", "quay.io/somebody/paint:v1", &[]),
-        action("raw", "quay.io/tinkerbell/actions/image2disk:latest", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/vda")]),
+        action(
+            "raw",
+            "quay.io/tinkerbell/actions/image2disk:latest",
+            &[("IMG_URL", &raw), ("DEST_DISK", "/dev/disk/by-path/virtio-pci-0000:00:04.0")],
+        ),
         action("scsi", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4")]),
         action(
             "packed",
@@ -162,7 +181,7 @@ fn work(port: u16, checksum: &str) -> Vec<ActionResponse> {
             "quay.io/tinkerbell/actions/writefile",
             &[
                 ("CONTENTS", "datasource_list: [NoCloud]\n"),
-                ("DEST_DISK", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_disk-2-part1"),
+                ("DEST_DISK", "/dev/disk/by-path/pci-0000:00:05.0-nvme-1-part1"),
                 ("DEST_PATH", "/etc/cloud/a.cfg"),
                 ("DIRMODE", "0755"),
                 ("FS_TYPE", "ext4"),
@@ -202,6 +221,7 @@ async fn is_installed(name: &str, machine: Machine) {
     for (name, expected) in [
         ("short", StateType::Failed),
         ("sectors", StateType::Failed),
+        ("nowhere", StateType::Failed),
         ("foreign", StateType::Failed),
         ("raw", StateType::Success),
         ("scsi", StateType::Success),
@@ -214,6 +234,10 @@ async fn is_installed(name: &str, machine: Machine) {
     let cause = message(&server, "short");
     assert!(cause.contains("it ended after"), "{cause}");
     assert!(message(&server, "foreign").contains("not built in"));
+    let disks = message(&server, "nowhere");
+    for (disk, place) in PLACES {
+        assert!(disks.contains(&format!(", /dev/disk/by-path/{place}, /dev/disk/by-id/{disk}")), "{disks}");
+    }
     assert!(message(&server, "packed").contains("n1: partitions: nvme"), "{}", message(&server, "packed"));
     assert!(!console.contains("secret") && !cause.contains("secret"), "a URL's query is nobody's to read");
 

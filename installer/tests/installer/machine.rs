@@ -1,6 +1,7 @@
 //! A virtual server (QEMU, emulated) that starts from the installer's kernel and initramfs. QEMU ends when the guest restarts.
 
 use crate::server::Server;
+use crate::vlan;
 use sandbox::architecture::Architecture;
 use sandbox::guest::{BootFiles, Formatters, Target};
 use std::net::SocketAddr;
@@ -34,6 +35,8 @@ pub struct Machine {
     qemu: PathBuf,
     pub limit: Duration,
     pub memory_mib: usize,
+    /// Its network is this VLAN on its NIC; else that without a tag.
+    pub vlan: Option<u16>,
 }
 
 impl Machine {
@@ -46,6 +49,7 @@ impl Machine {
             qemu: format!("qemu-system-{}", Architecture::here().machine()).into(),
             limit: LIMIT,
             memory_mib: 256,
+            vlan: None,
         }
     }
 
@@ -61,6 +65,7 @@ impl Machine {
                 qemu,
                 limit: 4 * LIMIT,
                 memory_mib: 256,
+                vlan: None,
             }),
             _ => Err(format!("{} are not set: `make judges JUDGE=arm64` sets them", names.join(", "))),
         }
@@ -113,10 +118,14 @@ impl Machine {
         let files = self.files(folder);
         let console = folder.join("console");
         let machine = "-nodefaults -no-user-config -display none -no-reboot -accel tcg \
-                       -netdev user,id=net -device e1000e,netdev=net,mac=52:54:00:00:00:01,romfile= \
+                       -device e1000e,netdev=net,mac=52:54:00:00:00:01,romfile= \
                        -device megasas,id=raid -device ahci,id=sata";
         let mut command = Command::new(&self.qemu);
         command.args(self.board().0.split_whitespace()).args(machine.split_whitespace());
+        match self.vlan {
+            Some(id) => command.args(vlan::switch(folder, id)),
+            None => command.args(["-netdev", "user,id=net"]),
+        };
         command.args(["-m", &self.memory_mib.to_string()]);
         command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
         command.args(["-append", arguments]).arg("-serial").arg(format!("file:{}", console.display()));

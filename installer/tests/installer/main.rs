@@ -8,3 +8,4 @@ mod registry;
 mod rootio;
 mod server;
 mod system;
+mod vlan;

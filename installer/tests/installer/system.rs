@@ -197,12 +197,13 @@ fn bootable(machine: &Machine, folder: &Path, arguments: &str) {
     run("mkfs.ext4", &["-q", "-F", "-d", &at("root"), &at("disk")]);
 }
 
+/// On a tagged network: the address of the first comes by DHCP, that of the second by its arguments.
 #[tokio::test]
 async fn the_kernel_of_the_disk_starts_in_the_place_of_the_installers() {
     let name = "the_kernel_of_the_disk_starts_in_the_place_of_the_installers";
     let mut machine = Machine::here();
     // For both kernels and what they unpack.
-    (machine.limit, machine.memory_mib) = (2 * machine.limit, 512);
+    (machine.limit, machine.memory_mib, machine.vlan) = (2 * machine.limit, 512, Some(7));
     if let Err(missing) = machine.has(&[("mkfs.ext4", "e2fsprogs")]).await {
         eprintln!("SKIP {name}: {missing}");
         return;
@@ -217,11 +218,12 @@ async fn the_kernel_of_the_disk_starts_in_the_place_of_the_installers() {
         action("restart", "reboot", &[]),
     ];
     let (server, address) = Server::start(work).await;
-    let arguments = machine.arguments(address);
+    let arguments = format!("{} vlan_id=7", machine.arguments(address));
     let folder = tempfile::tempdir().expect("a folder");
     let first = "worker_id=52:54:00:00:00:01";
     assert!(arguments.contains(first));
-    bootable(&machine, folder.path(), &arguments.replace(first, "worker_id=second"));
+    let second = "worker_id=second ipam=52-54-00-00-00-01:7:10.0.2.15:255.255.255.0:10.0.2.2::10.0.2.3::";
+    bootable(&machine, folder.path(), &arguments.replace(first, second).replace(" vlan_id=7", ""));
     let console = machine.run(folder.path(), &arguments, &server, &[("disk", "virtio-blk-pci")]).await;
     server.done(Duration::from_secs(1)).await;
     ended(
@@ -240,6 +242,11 @@ async fn the_kernel_of_the_disk_starts_in_the_place_of_the_installers() {
     );
     let by = |name| server.result(name).and_then(|report| report.agent_id).unwrap_or_default();
     assert_eq!((by("start").as_str(), by("restart").as_str()), ("52:54:00:00:00:01", "second"), "{console}");
+    for found in ["eth0.7 has 10.0.2.15/24 by DHCP", "eth0.7 has 10.0.2.15/24 by the boot script"] {
+        assert!(console.contains(found), "{console}");
+    }
+    let nics: Vec<_> = server.lock().asked.iter().flat_map(|asked| asked.agent_attributes.clone()).collect();
+    assert!(nics.iter().all(|told| told.network.len() == 1), "a VLAN is no NIC: {nics:?}");
     assert!(!console.contains("secret"), "arguments may have a password in them");
     run("e2fsck", &["-f", "-n", &folder.path().join("disk").display().to_string()]);
 }

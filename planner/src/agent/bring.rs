@@ -26,6 +26,12 @@ pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, a
             }
             expose(observed, id, &seed.presentation, None, asked.limits).unwrap_or(Stage::Done)
         }
+        Function::Eraser(eraser) => {
+            if !observed.seeds.contains(&id.uid) {
+                return Stage::Act(Step::WriteEraser { id: id.clone(), machine: eraser.machine.clone() });
+            }
+            expose(observed, id, &eraser.presentation, None, asked.limits).unwrap_or(Stage::Done)
+        }
         Function::Import(import) => fill(observed, id, import),
         Function::Nic(nic) => nic::up(observed, id, nic),
     }

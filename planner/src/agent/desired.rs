@@ -65,6 +65,7 @@ pub struct Attachment {
 pub enum Function {
     Disk { volume: Volume, presentation: Presentation },
     Seed(Seed),
+    Eraser(Eraser),
     Import(Import),
     Nic(Nic),
 }
@@ -105,6 +106,14 @@ pub struct Seed {
     pub presentation: Presentation,
 }
 
+/// The disk from which a host boots the installer to erase its own disks, and on which that reports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eraser {
+    /// What the host's processors are: `x86_64`.
+    pub machine: String,
+    pub presentation: Presentation,
+}
+
 /// A volume that the agent fills.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
@@ -134,7 +143,15 @@ impl Function {
     pub fn connector(&self) -> Option<&str> {
         match self {
             Self::Disk { volume, .. } | Self::Import(Import { volume, .. }) => Some(volume.connector()),
-            Self::Seed(_) | Self::Nic(_) => None,
+            Self::Seed(_) | Self::Eraser(_) | Self::Nic(_) => None,
+        }
+    }
+
+    /// Of a disk whose image the agent makes itself.
+    pub fn made(&self) -> Option<&Presentation> {
+        match self {
+            Self::Seed(Seed { presentation, .. }) | Self::Eraser(Eraser { presentation, .. }) => Some(presentation),
+            Self::Disk { .. } | Self::Import(_) | Self::Nic(_) => None,
         }
     }
 }
@@ -228,6 +245,14 @@ fn disk_function(spec: &DiskAttachmentSpec) -> Result<Function, String> {
     });
     if spec.grant.is_some() && volume.as_ref().and_then(|v| v.holder.as_ref()).is_some_and(|h| h.uid.is_empty()) {
         return Err("spec.holderPodUID must be given: spec.volume.connector is Kubelet".to_owned());
+    }
+    if let Some(eraser) = &spec.eraser {
+        return match (spec.consumer, volume, &spec.seed_secret_name) {
+            (Consumer::Host, None, None) => {
+                Ok(Function::Eraser(Eraser { machine: eraser.machine.clone(), presentation }))
+            }
+            _ => Err("spec.eraser goes with consumer Host, without spec.volume and spec.seedSecretName".to_owned()),
+        };
     }
     match (spec.consumer, volume, &spec.seed_secret_name) {
         (Consumer::Host, Some(volume), None) => Ok(Function::Disk { volume, presentation }),

@@ -29,7 +29,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 
-pub use desired::{Attachment, Function, Import, ImportDone, Key, Kind, Nic, Presentation, Seed, Volume};
+pub use desired::{Attachment, Eraser, Function, Import, ImportDone, Key, Kind, Nic, Presentation, Seed, Volume};
 pub use exposures::Exposures;
 pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Recovery, Word};
 pub use recovery::Shown;
@@ -43,6 +43,8 @@ use std::time::Duration;
 
 /// How soon to look again while the host or the switch is about to do something that nobody tells us of.
 const SOON: Duration = Duration::from_millis(250);
+/// How soon to look again for what a host that erases its disks reports.
+const ERASER: Duration = Duration::from_secs(2);
 /// How soon to look again at what could not be read, or at storage that is about to grow.
 const LATER: Duration = Duration::from_secs(1);
 /// An attachment is made before it may be granted, nearly always by a moment: that it waits is told if it still does after so long.
@@ -135,6 +137,10 @@ pub fn plan(observed: &Observed) -> Plan {
     let mut shown = observed.exposures.last().into_iter().flatten();
     if shown.any(|exposure| exposure.presence == Presence::Leaving) {
         sooner(&mut plan.look_again, SOON);
+    }
+    // Nobody tells what a host writes onto its disk.
+    if observed.record.values().any(|entry| matches!(entry.function, Function::Eraser(_))) {
+        sooner(&mut plan.look_again, ERASER);
     }
     // What is said of a port changes with the time that it takes.
     let rests = observed.not_in_force_since.keys().map(|uid| nic::rest(observed, uid));

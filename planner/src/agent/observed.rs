@@ -4,6 +4,7 @@ use super::{Attachment, Exposures, Function, ImportDone, Key, Step, StepKind};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use crate::seen::Seen;
 use api::Dpu;
+use api::attachment::EraserReport;
 use api::dpu::Orphan;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,8 @@ pub struct Observed {
     pub word: Word,
     /// UIDs of the seeds whose image is on disk.
     pub seeds: BTreeSet<String>,
+    /// What is on the disks of erasers, by UID.
+    pub erasers: BTreeMap<String, EraserReport>,
     /// The imports that run, by UID.
     pub imports: BTreeMap<String, ImportRun>,
     /// When this life of the agent last asked the host to let go of a function, by UID.

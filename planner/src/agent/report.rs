@@ -2,7 +2,9 @@
 
 use super::{Attachment, Blocked, Function, Guest, Observed, Step, StepKind, Stuck, Waiting, Why, bring, nic, retry};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
-use api::attachment::{DiskAttachmentStatus, FenceIdentity, GuestStatus, ImportStatus, NicAttachmentStatus};
+use api::attachment::{
+    DiskAttachmentStatus, EraserReport, FenceIdentity, GuestStatus, ImportStatus, NicAttachmentStatus,
+};
 use api::conditions::{self, ConditionStatus};
 use api::machine::AttachPhase;
 use api::quantity;
@@ -24,6 +26,7 @@ pub struct Report {
     /// Serial number and UUID, once claimed.
     pub names: Option<(String, String)>,
     pub import: Option<ImportStatus>,
+    pub eraser: Option<EraserReport>,
     pub representor: Option<String>,
     pub guest: Option<Guest>,
     /// The first reason that stands in the way.
@@ -79,7 +82,7 @@ impl Sight {
         };
         let (Some(id), Ok(function)) = (attachment.id(), &attachment.function) else { return nothing };
         let connected = match function {
-            Function::Seed(_) => Some(observed.seeds.contains(&id.uid)),
+            Function::Seed(_) | Function::Eraser(_) => Some(observed.seeds.contains(&id.uid)),
             Function::Nic(_) => nic::works(observed, &id),
             Function::Disk { volume, .. } | Function::Import(super::Import { volume, .. }) => {
                 match observed.connections.get(volume.connector()) {
@@ -119,8 +122,8 @@ pub(super) fn report(
     let entry = observed.record.get(&attachment.key.uid).filter(|entry| Some(entry.id.epoch) == attachment.epoch);
     let names = match function {
         Some(Function::Disk { presentation, .. }) => Some(presentation),
-        Some(Function::Seed(seed)) => Some(&seed.presentation),
-        _ => None,
+        Some(function) => function.made(),
+        None => None,
     };
     Report {
         phase: phase(observed, attachment, &sight, stuck.as_ref()),
@@ -144,6 +147,7 @@ pub(super) fn report(
         limits: sight.limits,
         names: names.filter(|_| sight.claimed).map(|p| (p.serial.clone(), p.uuid.clone())),
         import: is_import.then(|| import(observed, attachment)).flatten(),
+        eraser: observed.erasers.get(&attachment.key.uid).cloned(),
         representor: match function {
             Some(Function::Nic(_)) if sight.claimed => observed.device(&attachment.key.uid),
             _ => None,
@@ -312,8 +316,17 @@ pub fn disk_status(
         serial: names.map(|(serial, _)| serial.clone()),
         wwid: names.map(|(_, uuid)| format!("uuid.{uuid}")),
         import: report.import.clone().or_else(|| previous.import.clone()),
+        eraser: eraser(previous, report),
         conditions: set_conditions(&previous.conditions, attachment, &report.conditions, now),
     }
+}
+
+/// One that says what was said before was seen then.
+fn eraser(previous: &DiskAttachmentStatus, report: &Report) -> Option<EraserReport> {
+    let before = previous.eraser.as_ref();
+    let Some(now) = &report.eraser else { return before.cloned() };
+    let same = before.filter(|before| before.number == now.number);
+    same.or(Some(now)).cloned()
 }
 
 /// The whole status, as it is to be applied.

@@ -20,6 +20,10 @@ pub enum Step {
         id: ExposureId,
         secret: String,
     },
+    WriteEraser {
+        id: ExposureId,
+        machine: String,
+    },
     /// `driver`: whose connection holds the blocks; `None`: the seed's image does.
     ExposeDisk {
         id: ExposureId,
@@ -93,6 +97,7 @@ pub enum StepKind {
     Claim,
     Connect,
     WriteSeed,
+    WriteEraser,
     Expose,
     Plug,
     LinkUp,
@@ -115,6 +120,7 @@ impl Step {
             Self::Connect { id, .. }
             | Self::Claim { id, .. }
             | Self::WriteSeed { id, .. }
+            | Self::WriteEraser { id, .. }
             | Self::ExposeDisk { id, .. }
             | Self::ExposeNic { id, .. }
             | Self::Plug { id, .. }
@@ -138,6 +144,7 @@ impl Step {
             Self::Claim { .. } => StepKind::Claim,
             Self::Connect { .. } => StepKind::Connect,
             Self::WriteSeed { .. } => StepKind::WriteSeed,
+            Self::WriteEraser { .. } => StepKind::WriteEraser,
             Self::ExposeDisk { .. } | Self::ExposeNic { .. } => StepKind::Expose,
             Self::Plug { .. } => StepKind::Plug,
             Self::LinkUp { .. } => StepKind::LinkUp,
@@ -163,6 +170,7 @@ impl StepKind {
             Self::Claim => "ClaimFailed",
             Self::Connect => "ConnectFailed",
             Self::WriteSeed => "SeedFailed",
+            Self::WriteEraser => "EraserFailed",
             Self::Expose => "ExposeFailed",
             Self::Plug => "PlugFailed",
             Self::LinkUp => "LinkUpFailed",

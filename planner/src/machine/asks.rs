@@ -47,8 +47,13 @@ pub fn asks_for(planned: &BareMetalMachine, fresh: &BareMetalMachine, action: &A
     }
     // One that is being deleted claims its server again, if the Hardware was deleted and is there again, to give back what it has; and has
     // the disks of its server erased.
-    let of_release =
-        matches!(action, Action::ClaimHardware { .. } | Action::CreateTemplate(_) | Action::CreateWorkflow(_));
+    let of_release = match action {
+        Action::ClaimHardware { .. } | Action::CreateTemplate(_) | Action::CreateWorkflow(_) => true,
+        // A release grants nothing else.
+        Action::GrantDisk { .. } => true,
+        Action::CreateDiskAttachment(attachment) => attachment.spec.eraser.is_some(),
+        _ => false,
+    };
     let again = planned.metadata.deletion_timestamp.is_some() && of_release;
     if fresh.metadata.deletion_timestamp.is_some() && !again {
         return Err(of("is being deleted"));
@@ -144,6 +149,35 @@ mod tests {
         assert!(after(|fresh| fresh.metadata.uid = Some("2".to_owned())).iter().all(Result::is_err));
         let going = after(|fresh| fresh.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)));
         assert!(going.iter().all(Result::is_err));
+    }
+
+    /// A release has the server's own disks erased, and grants nothing else; one that the plan does not know of grants nothing.
+    #[test]
+    fn a_machine_that_is_going_gets_an_eraser_and_nothing_else() {
+        let going = |mut machine: BareMetalMachine| {
+            machine.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+            machine
+        };
+        let attachment = |what: serde_json::Value| {
+            let mut spec = json!({"owner": {"kind": "BareMetalMachine", "name": "a", "uid": "1"}, "dpuName": "dpu",
+                "diskName": "d", "slot": "Boot", "serial": "s", "uuid": "u"});
+            spec.as_object_mut().expect("an object").extend(what.as_object().expect("an object").clone());
+            let spec = serde_json::from_value(spec).expect("a spec");
+            Action::CreateDiskAttachment(Box::new(api::DiskAttachment::new("d", spec)))
+        };
+        let eraser = attachment(json!({"eraser": {"machine": "x86_64"}}));
+        let grant = Action::GrantDisk {
+            target: crate::meta::target(&machine().metadata),
+            epoch: 1,
+            seed: None,
+            holder_pod_uid: None,
+        };
+        for action in [&eraser, &grant] {
+            assert_eq!(asks_for(&going(machine()), &going(machine()), action), Ok(()));
+            assert!(asks_for(&machine(), &going(machine()), action).is_err(), "the plan rests on an older machine");
+        }
+        let seed = attachment(json!({"seedSecretName": "seed"}));
+        assert!(asks_for(&going(machine()), &going(machine()), &seed).is_err());
     }
 
     #[test]

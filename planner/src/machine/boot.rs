@@ -8,7 +8,7 @@ use super::claim::strategy;
 use super::draft::Draft;
 use super::observed::Belongings;
 use super::plan::{Action, Disruptive};
-use super::situation::{Host, Situation, is_bare, unread};
+use super::situation::{Host, Owned, is_bare, unread};
 use crate::about::About;
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
@@ -209,7 +209,7 @@ pub(super) enum Next {
 }
 
 /// Plans the boot order.
-pub(super) fn plan(o: &Situation<'_>, host: Host<'_>, disk: Disk, now: Timestamp, draft: &mut Draft) -> Next {
+pub(super) fn plan(o: &Owned<'_>, host: Host<'_>, disk: Disk, now: Timestamp, draft: &mut Draft) -> Next {
     let Some(seen) = o.bmc.host.last() else {
         draft.need_bmc(BmcNeed::Now);
         return Next::Not(unread(o, host.name().to_owned()));
@@ -224,7 +224,7 @@ pub(super) fn plan(o: &Situation<'_>, host: Host<'_>, disk: Disk, now: Timestamp
     };
     let comes_with_power = matches!(disk, Disk::ComesWithPower { .. });
     // An override that we asked for, and that no start has used up.
-    let stale = next == Next::FromDpu && o.owned.record.setup_starts > 0 && goes_to_setup(seen) && !comes_with_power;
+    let stale = next == Next::FromDpu && o.record.setup_starts > 0 && goes_to_setup(seen) && !comes_with_power;
     let reason = match stale {
         true => changed(o, host.hardware, change, now, draft),
         false => made(o, host.hardware, change, now, draft),
@@ -237,7 +237,7 @@ pub(super) fn plan(o: &Situation<'_>, host: Host<'_>, disk: Disk, now: Timestamp
 }
 
 /// Nothing else is booted where the BMC can see to that; where it says so and does not, the host is started as it is.
-fn setup_first(o: &Situation<'_>, host: Host<'_>, seen: &HostObserved, now: Timestamp, draft: &mut Draft) -> Next {
+fn setup_first(o: &Owned<'_>, host: Host<'_>, seen: &HostObserved, now: Timestamp, draft: &mut Draft) -> Next {
     let given_up = o.bmc.boot_attempts >= ATTEMPTS && !goes_to_setup(seen);
     if given_up || !seen.boot.allowed_next.contains(&BootSource::Setup) {
         return Next::FromDpu;

@@ -92,7 +92,7 @@ fn left_on(own: &Belongings) -> Option<&Hardware> {
 fn release(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let held = o.held();
     if let Some(hardware) = held.first() {
-        if is_bare(hardware)
+        if (is_bare(hardware) || erase::is_begun(hardware))
             && let Some(reason) = erase::plan(o, hardware, now, draft)
         {
             return Some(reason);

@@ -231,7 +231,7 @@ fn start(
                 }
                 _ => boot::Disk::NotPresented,
             };
-            match boot::plan(o, host, disk, now, draft) {
+            match boot::plan(&o.owned, host, disk, now, draft) {
                 boot::Next::FromDpu => (None, None),
                 boot::Next::SetupFirst => (Some(setup::Setup::Next), None),
                 boot::Next::Setup => (Some(setup::Setup::Next), Some(awaited(host))),

@@ -243,6 +243,8 @@ pub enum Action {
         uid: String,
         resource_version: String,
         record: erase::Record,
+        /// Of a beginning on a server with a DPU: the DiskAttachment that is on record, where a Workflow's UID stands otherwise.
+        eraser: Option<Target>,
         report: Option<Box<Report>>,
     },
     DeleteTemplate {

@@ -255,26 +255,47 @@ fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
 fn start(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
     let into_setup = gates.setup == Some(Setup::Next);
     let boot_disk_reads = if into_setup { None } else { elsewhere::before(o, host) };
-    let start = Start { workflow: None, boot_disk_reads, into_setup };
+    let start = Start { run: None, boot_disk_reads, into_setup };
     Outcome::Not(started(&o.owned, host, gates.start.as_ref(), start, now, draft))
 }
 
-/// Powers a host on that is off, from the network: for the Workflow with this UID.
+/// For what a host is started that is not the machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct For<'a> {
+    /// The UID of a Workflow, which is booted from the network, or of the DiskAttachment that the host boots from.
+    pub run: &'a str,
+    pub into_setup: bool,
+}
+
+/// Powers a host on that is off.
 pub(super) fn start_for(
     o: &Owned<'_>,
     host: Power<'_>,
     forbids: Option<Reason>,
-    workflow: &str,
+    what: For<'_>,
     now: Timestamp,
     draft: &mut Draft,
 ) -> Reason {
-    let start = Start { workflow: Some(workflow), boot_disk_reads: None, into_setup: false };
+    let start = Start { run: Some(what.run), boot_disk_reads: None, into_setup: what.into_setup };
     started(o, host, forbids.as_ref(), start, now, draft)
+}
+
+/// Resets a host that is on. What is reset into its setup was started for nothing yet.
+pub(super) fn reset_for(o: &Owned<'_>, host: Power<'_>, what: For<'_>, draft: &mut Draft) -> Reason {
+    let hardware = host.name.to_owned();
+    let order = PowerOrder {
+        started_boot_id: host.boot_id.filter(|_| !what.into_setup).map(str::to_owned),
+        started_for: Some(what.run.to_owned()),
+        attempts: o.record.attempts,
+        into_setup: what.into_setup,
+        ..PowerOrder::plain(PowerAction::WarmReset)
+    };
+    send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::Resetting { hardware }.into())
 }
 
 /// What is written into the record of a power-on.
 struct Start<'a> {
-    workflow: Option<&'a str>,
+    run: Option<&'a str>,
     boot_disk_reads: Option<String>,
     into_setup: bool,
 }
@@ -304,7 +325,7 @@ fn started(
     }
     let attempts = record.attempts + u32::from(record.asked_on());
     let started_boot_id = (!host.shares_power).then(|| host.boot_id.map(str::to_owned)).flatten();
-    let (restart, started_for) = (o.owner.restart_request(), start.workflow.map(str::to_owned));
+    let (restart, started_for) = (o.owner.restart_request(), start.run.map(str::to_owned));
     let (on, boot_disk_reads) = (PowerOrder::plain(PowerAction::On), start.boot_disk_reads);
     let into_setup = start.into_setup;
     let order = PowerOrder { started_boot_id, started_for, restart, attempts, boot_disk_reads, into_setup, ..on };

@@ -14,6 +14,7 @@
 
 use super::boot;
 use super::draft::Draft;
+use super::observed::Belongings;
 use super::situation::{Host, Reading, SETTLE, Situation, Want};
 use crate::host::{BmcNeed, BootSource, HostObserved, Post, PowerAction, PowerState};
 use crate::writer::down;
@@ -122,6 +123,11 @@ pub(super) fn stage(
         // Powered off already, and not off yet.
         _ => Some(Setup::Over),
     }
+}
+
+/// The options are read again, of a host that is in its setup.
+pub(super) fn look(o: &Belongings, now: Timestamp, draft: &mut Draft) {
+    down::read_host(o.bmc.read_at, EVERY, now, draft);
 }
 
 /// The disk is in a list that is whole, or will not come any more.

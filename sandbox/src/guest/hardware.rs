@@ -48,6 +48,8 @@ const COMMON: &[&str] = &[
     "drivers/net/ethernet/aquantia/atlantic/atlantic",
     "drivers/net/ethernet/realtek/r8169",
     "drivers/net/ethernet/sfc/sfc",
+    // Tagged networks.
+    "net/8021q/8021q",
     // What actions mount; the tables are those in which Debian's vfat has its names.
     "fs/ext4/ext4",
     "fs/xfs/xfs",

@@ -41,6 +41,7 @@ use crate::args;
 pub use formatters::Formatters;
 pub use installer::{Target, installer, installer_iso, unified_installer};
 pub use tiny::{BootFiles, boot_files};
+pub use unified::EFI_STUB;
 
 /// Commands that building any image runs, and the Debian package that has each.
 pub const COMMANDS: &[(&str, &str)] = &[
@@ -58,7 +59,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
 pub const DEBIAN_COMMANDS: &[(&str, &str)] = &[("mmdebstrap", "mmdebstrap")];
 
 /// Files that building images reads, and the Debian package that has each.
-pub const FILES: &[(&str, &str)] = &[(unified::EFI_STUB, "systemd-boot-efi")];
+pub const FILES: &[(&str, &str)] = &[(EFI_STUB, "systemd-boot-efi")];
 
 /// Which image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

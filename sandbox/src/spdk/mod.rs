@@ -283,7 +283,9 @@ impl Shared {
             Some(Fault::Refused { code, message }) => return Taken::Answered(refused((code, message))),
             Some(Fault::KilledAfter | Fault::LostAfter) | None => {}
         }
-        let schema = if self.snap.knows(method) { Some(&self.snap) } else { self.schema.as_ref() };
+        // What is on the machine describes a newer one.
+        let of_target = self.schema.as_ref().filter(|_| !state.world.outside.is_old);
+        let schema = if self.snap.knows(method) { Some(&self.snap) } else { of_target };
         let wrong = schema.map(|schema| schema.check(method, params)).unwrap_or_default();
         let outcome = if wrong.is_empty() {
             state.world.call(method, params)

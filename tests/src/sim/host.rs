@@ -4,6 +4,7 @@
 //! A DPU is on standby power, or shares its host's: then it goes down with it, and boots beside it, into empty slots.
 
 mod bmc;
+mod eraser;
 mod firmware;
 
 pub use bmc::{DpuBmc, HostBmc, Manners};
@@ -36,6 +37,8 @@ const LET_GO: Duration = Duration::from_millis(300);
 /// Of a start.
 const READS: u64 = 200;
 const HOT_PLUG_PORTS: u32 = 64;
+/// What erasers are made of, below the agent's folder.
+const ERASER: &str = "erasers/eraser-x86_64.efi";
 /// The boot option of the DPU's disk.
 const SLOT: &str = "Boot0003";
 pub const DRIVER: &str = "csi.metalplane.io";
@@ -91,6 +94,9 @@ impl Dpu {
         let run_dir = dir.join(format!("{name}-{boot}"));
         std::fs::create_dir_all(&run_dir).expect("the simulation's folder is writable");
         std::fs::write(run_dir.join("boot-id"), &boot_id).expect("the simulation's folder is writable");
+        let eraser = run_dir.join(ERASER);
+        std::fs::create_dir_all(eraser.parent().expect("a folder")).expect("the simulation's folder is writable");
+        std::fs::write(eraser, proto::argument_area::empty()).expect("the simulation's folder is writable");
         Arc::new(Self {
             boot_id,
             run_dir,
@@ -138,6 +144,9 @@ struct State {
     strays: u32,
     /// What presents disks counts what the host does to them.
     counts: bool,
+    /// A guest has run, and nothing has erased the server's own disk since.
+    is_dirty: bool,
+    erases_nothing: bool,
     /// What the firmware took when it looked last, if it was told once or always.
     booted: Option<BootSource>,
     /// Actions that had an effect.
@@ -188,6 +197,8 @@ impl Host {
             listing: Listing::Known,
             strays: 0,
             counts: true,
+            is_dirty: false,
+            erases_nothing: false,
             booted: None,
             actions: Vec::new(),
         };
@@ -385,8 +396,13 @@ impl Host {
                 state.dpu.emulation.boot(READS);
             }
         });
-        self.later(after + GUEST, state.turn, |_, state| {
+        let own = self.clone();
+        self.later(after + GUEST, state.turn, move |_, state| {
+            if state.power == PowerState::On && state.found && own.erases(state) {
+                return;
+            }
             if state.power == PowerState::On && (state.found || state.own_disk == Some(true)) {
+                state.is_dirty = true;
                 state.guest_since = Some(runtime::clock::now());
             }
         });

@@ -55,6 +55,13 @@ pub fn runs(s: &Simulation, name: &str) -> bool {
 }
 
 /// Presented and on, whether or not the guest survived what happened.
+/// What the machine says of itself.
+pub fn ready(s: &Simulation) -> Value {
+    let machine = s.machine("bm-01").unwrap_or_default();
+    let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
+}
+
 pub fn is_ready(s: &Simulation, name: &str) -> bool {
     s.machine(name).is_some_and(|machine| is_current(&machine) && condition(&machine, "Ready") == "True")
 }

@@ -44,6 +44,7 @@ mod bmcs;
 pub mod choice;
 pub mod csi;
 pub mod elsewhere;
+pub mod erased;
 pub mod faults;
 mod groups;
 mod held;

@@ -1,11 +1,11 @@
 //! Servers whose firmware has not seen the disk of their DPU yet.
 
 use super::host::{HostBmc, Listing};
-use super::life::{self, condition, is_ready, runs};
+use super::life::{self, condition, is_ready, ready, runs};
 use super::simulation::{Simulation, USER};
 use planner::host::{PowerAction, PowerState};
 use ports::Bmc;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
 const MACHINES: &str = "metalplane.io/baremetalmachines";
@@ -14,12 +14,6 @@ const LONG: Duration = Duration::from_mins(21);
 const TWICE: Duration = Duration::from_mins(41);
 /// Of what would happen at once.
 const SHORT: Duration = Duration::from_mins(2);
-
-fn ready(s: &Simulation) -> Value {
-    let machine = s.machine("bm-01").unwrap_or_default();
-    let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    all.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
-}
 
 fn acted(s: &Simulation, expected: &[PowerAction]) -> Result<(), String> {
     let actions = s.scene.hosts[0].actions();

@@ -86,8 +86,12 @@ async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Current) {
         let dpu = host.dpu();
         let run_dir = dpu.run_dir.display().to_string();
         let boot_id_file = dpu.run_dir.join("boot-id").display().to_string();
-        let arguments =
-            ["dpu-agent", "--node-name", &host.dpu_name, "--run-dir", &run_dir, "--boot-id-file", &boot_id_file];
+        let erasers = dpu.run_dir.join("erasers").display().to_string();
+        let arguments = [
+            ["dpu-agent", "--node-name", &host.dpu_name, "--run-dir", &run_dir],
+            ["--boot-id-file", &boot_id_file, "--erasers", &erasers, "--eraser-arguments=console=ttyS0"],
+        ]
+        .concat();
         let args = dpu_agent::args::Args::parse_from(arguments);
         let (own, bootstrap) = (process.clone(), service::client_of(&process));
         let access = Access { bootstrap, own: Box::new(move |_| Ok(service::client_of(&own))) };

@@ -132,7 +132,9 @@ impl Scene {
     pub fn check(&self, after: &str) {
         let mut writers: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
         for host in &self.hosts {
-            for disk in host.dpu().disks().into_iter().filter(|disk| !disk.read_only) {
+            let disks = host.dpu().disks().into_iter().filter(|disk| !disk.read_only);
+            // An eraser is no volume: its agent made it.
+            for disk in disks.filter(|disk| disk.backend.path().is_none_or(|path| self.is_volume(path))) {
                 if !self.storage.accepts(&disk.backend, disk.id.epoch) {
                     continue;
                 }

@@ -113,6 +113,7 @@ impl Site {
             "filePool.fence=true".to_owned(),
             "filePool.storageClass.isDefault=true".to_owned(),
             "agent.bootIdFile=/run/metalplane/boot-id".to_owned(),
+            "agent.eraserArguments[0]=console=ttyS0".to_owned(),
             format!("agent.enabled={pods}"),
             format!("controller.enabled={pods}"),
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),

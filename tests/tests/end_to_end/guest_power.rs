@@ -1,11 +1,13 @@
 //! The guest decides about power itself: it reboots, it powers itself off. On a server that would rather start something
-//! else: an old system is on a disk of its own, and its BMC forgets the boot order at every start.
+//! else: an old system is on a disk of its own, and its BMC forgets the boot order at every start. At the end that disk is erased.
 
-use super::machine::{BOOT, Machine, SOON};
+use super::erased::{is_reported, is_zero};
+use super::machine::{BOOT, Machine, SOON, status};
 use super::on_servers;
 use anyhow::{Result, ensure};
+use sandbox::cluster::servers::LOCAL_DISK;
 use std::time::Duration;
-use tests::site::{Site, until};
+use tests::site::{INVENTORY_NAMESPACE, Site, until};
 
 /// A BMC is read every thirty seconds while nothing is awaited, so what it forgot is seen as late.
 const SEEN: Duration = Duration::from_secs(240);
@@ -18,6 +20,8 @@ fn a_guest_reboots_and_powers_itself_off_on_a_server_with_an_old_system() {
         let result = machine.told(life(&machine).await).await;
         let deleted = machine.kubectl(&["delete", "bmm", "--all", "--timeout=240s"]).await;
         machine.on().rerack("standby", "Standby").await?;
+        let unlabelled = ["label", "hardware", &machine.hardware(), "-n", INVENTORY_NAMESPACE, "metalplane.io/class-"];
+        site.kubectl(&unlabelled).await?;
         result.and(deleted.map(drop))
     });
 }
@@ -76,8 +80,50 @@ async fn life(machine: &Machine<'_>) -> Result<()> {
     ensure!(!said.contains("MP-SYSTEM old"), "the old system was started");
     ensure!(server.local_disk()? == disk, "the local disk was written to");
     ensure!(sent()?.len() == before, "it was switched on all the same: {:?}", sent()?);
-    machine.delete().await?;
+    released(machine).await?;
     order_is_back(machine.site, machine).await
+}
+
+/// The old system does not survive: the policy of this server says so.
+async fn released(machine: &Machine<'_>) -> Result<()> {
+    let (site, server, hardware) = (machine.site, machine.on(), machine.hardware());
+    let (disk, printed) = (server.folder().join(LOCAL_DISK), machine.guest().printed().len());
+    ensure!(!is_zero(&disk)?, "a system is on the disk");
+    site.apply(&policy()).await?;
+    site.kubectl(&["label", "hardware", &hardware, "-n", INVENTORY_NAMESPACE, ERASES]).await?;
+    machine.kubectl(&["delete", "bmm", machine.name, "--wait=false"]).await?;
+    until("the machine says what its release waits for", BOOT, async || {
+        let status = status(site, machine.namespace, machine.name).await?;
+        let mut all = status["conditions"].as_array().into_iter().flatten();
+        let is_told = all.any(|c| c["type"] == "Ready" && (c["reason"] == "EraserAwaited" || c["reason"] == "Erasing"));
+        Ok(if is_told { Ok(()) } else { Err(status.to_string()) })
+    })
+    .await?;
+    machine.guest().line("the eraser runs", printed, BOOT, |line| line.contains("erases 1 disks")).await?;
+    machine.kubectl(&["wait", "--for=delete", &format!("bmm/{}", machine.name), "--timeout=300s"]).await?;
+    ensure!(is_zero(&disk)?, "something is left on {}", disk.display());
+    ensure!(server.host()?.is_none(), "the server is on");
+    is_reported(site, &hardware, |serial| !serial.is_empty()).await?;
+    let namespace = format!("metalplane-dpu-{}", server.dpu());
+    let left = site.kubectl(&["get", "diskattachments", "-n", &namespace, "-o", "name"]).await?;
+    ensure!(left.trim().is_empty(), "the eraser is left: {left}");
+    site.kubectl(&["delete", "hardwarepolicy", "erases-local-disks", "-n", INVENTORY_NAMESPACE]).await.map(drop)
+}
+
+const ERASES: &str = "metalplane.io/class=old";
+
+/// Beside the chart's, which says Keep.
+fn policy() -> String {
+    format!(
+        "
+apiVersion: metalplane.io/v1alpha1
+kind: HardwarePolicy
+metadata: {{name: erases-local-disks, namespace: {INVENTORY_NAMESPACE}}}
+spec:
+  selector: {{matchLabels: {{metalplane.io/class: old}}}}
+  releasePolicy: {{localDisks: Erase}}
+"
+    )
 }
 
 /// What the factory starts first is first again.

@@ -8,6 +8,7 @@ mod bmc;
 mod chart;
 mod cni;
 mod dpu_power;
+mod erased;
 mod guest_power;
 mod holder_pods;
 mod isoboot;

@@ -2,14 +2,12 @@
 //! the server to boot by a Job, then by a BareMetalMachine, which takes the server as it is: switched on. When that one is deleted, its
 //! disk is erased.
 
+use super::erased::{is_reported, is_zero};
 use super::machine::{self, BOOT, SOON};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
 use serde_json::Value;
-use std::fs::File;
-use std::io::Read;
 use std::net::Ipv4Addr;
-use std::path::Path;
 use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, SEEDS_NAMESPACE, Site, until};
 
 pub(super) const SERVER: &str = "server-3";
@@ -252,16 +250,7 @@ async fn erased(site: &Site, namespace: &str) -> Result<()> {
         console.line("the eraser ran", from, SOON, |line| line.contains("erase: metalplane.io/erase")).await;
     overwritten.context("the machine no longer exists")?;
     ensure!(is_zero(&disk)?, "something is left on {}", disk.display());
-    let hardware = site.get(&["hardware", HARDWARE, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
-    let ours = hardware["metadata"]["annotations"].as_object().into_iter().flatten();
-    let left: Vec<_> = ours.filter(|(key, _)| key.starts_with("metalplane.io/")).collect();
-    let [(key, report)] = left.as_slice() else { bail!("the Hardware is free: {left:?}") };
-    let report: Value = serde_json::from_str(report.as_str().unwrap_or_default())?;
-    let erased = &report["disks"][0];
-    let is_shown = erased["result"] == "Erased" && erased["method"] != Value::Null && erased["read"] != Value::Null;
-    ensure!(*key == "metalplane.io/erase-report" && report["result"] == "Erased" && is_shown, "{report}");
-    ensure!(erased["serial"].as_str().is_some_and(|serial| serial.starts_with("local-")), "{report}");
-    eprintln!("erased: {report}");
+    is_reported(site, HARDWARE, |serial| serial.starts_with("local-")).await?;
     ensure!(site.server(SERVER).host()?.is_none(), "the server is off");
     for (kind, namespace) in
         [("workflows", INVENTORY_NAMESPACE), ("templates", INVENTORY_NAMESPACE), ("secrets", SEEDS_NAMESPACE)]
@@ -280,18 +269,6 @@ pub(super) fn says(object: &Value, type_: &str) -> bool {
 
 fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
     object["status"]["conditions"].as_array().into_iter().flatten()
-}
-
-/// Whether all of a disk is zero, as the virtual server's file has it.
-fn is_zero(disk: &Path) -> Result<bool> {
-    let (mut file, mut part) = (File::open(disk)?, vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut part)? {
-            0 => return Ok(true),
-            length if part[..length].iter().any(|byte| *byte != 0) => return Ok(false),
-            _ => {}
-        }
-    }
 }
 
 /// Beside the chart's, which says Keep.

@@ -14,7 +14,7 @@ use tests::sim::Simulation;
 use tests::sim::faults::{Fault, Plan};
 use tests::sim::host::{Host, HostBmc, Manners, Shared};
 use tests::sim::random::Random;
-use tests::sim::{bmc_objects, elsewhere, new_server, upkeep};
+use tests::sim::{bmc_objects, elsewhere, erased, new_server, upkeep};
 
 struct Rack {
     host: Arc<Host>,
@@ -108,6 +108,26 @@ fn seen_on(hosts: usize, scenario: impl AsyncFnOnce(&Simulation) -> Result<(), S
         }
     })
     .unwrap_or_else(|error: String| panic!("{error}"));
+}
+
+#[test]
+fn a_server_with_a_dpu_is_erased_before_it_is_free() {
+    seen_alone(async |s| erased::exact(s, &[PowerAction::On]).await);
+    seen_alone(erased::fails);
+    simulate(async { erased::interrupted(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|error: String| panic!("{error}"));
+    each(cases(&[Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer], 110, wide(9)), |plan| {
+        simulate(async { erased::lives(&Simulation::start(1, seed(), plan.clone()), 1).await })
+    });
+}
+
+#[test]
+fn so_is_one_whose_dpu_shares_its_power() {
+    simulate(async { erased::exact(&shares_power(Plan::None), &[PowerAction::On, PowerAction::WarmReset]).await })
+        .unwrap_or_else(|error: String| panic!("{error}"));
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 110, wide(13)), |plan| {
+        simulate(async { erased::lives(&shares_power(plan.clone()), 1).await })
+    });
 }
 
 #[test]

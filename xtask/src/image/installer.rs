@@ -1,6 +1,6 @@
 //! `cargo xtask installer-image`: what a server without a DPU boots from the network.
 
-use super::system::PROGRAMS;
+use super::system::{DATA, Member, PROGRAMS};
 use super::{locked, roots};
 use crate::cross::Toolchain;
 use crate::programs::{self, Release};
@@ -54,6 +54,29 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         println!("{}", iso.display());
     }
     Ok(())
+}
+
+/// The installer as one program of UEFI for servers with these processors, as the agent's image has it to erase a server's disks with.
+pub(super) fn eraser(root: &Path, release: Option<&Release>, out: &Path) -> Result<Option<Member>> {
+    // The hosts' processors, whatever the DPU's are.
+    let architecture = Architecture::Amd64;
+    if architecture != Architecture::here() {
+        eprintln!("image: SKIP the eraser for {architecture}: it is written on a machine of that architecture");
+        return Ok(None);
+    }
+    if !Path::new(sandbox::guest::EFI_STUB).exists() {
+        crate::test::packages()?;
+    }
+    let programs = match release {
+        Some(release) => programs::release(root, &[PROGRAM], release, architecture)?,
+        None => programs::build(root, &[PROGRAM])?,
+    };
+    let folder = out.join("eraser");
+    let files = write(root, &programs, (architecture, release.is_some()), &folder)?;
+    let name = format!("eraser-{}.efi", architecture.machine());
+    let source = folder.join(&name);
+    sandbox::guest::unified_installer(&files, &source)?;
+    Ok(Some(Member { source, inside: format!("/usr/share/metalplane/{name}"), mode: DATA }))
 }
 
 /// As it ships.

@@ -77,6 +77,8 @@ struct Image {
     beside: &'static [&'static str],
     /// Programs of the system that it runs.
     system: &'static [&'static str],
+    /// It has servers boot the installer.
+    eraser: bool,
 }
 
 /// What `csi` starts on a node.
@@ -85,8 +87,8 @@ const NODE_PROGRAMS: &[&str] =
 
 const IMAGES: [Image; 11] = [
     Image { roots: true, ..ours("controller", "controller") },
-    Image { roots: true, beside: &["metalplane"], ..ours("dpu-agent", "agent") },
-    ours("boot", "boot"),
+    Image { roots: true, beside: &["metalplane"], eraser: true, ..ours("dpu-agent", "agent") },
+    Image { roots: true, ..ours("boot", "boot") },
     Image { system: NODE_PROGRAMS, ..ours("csi", "csi") },
     ours("pause", "holder"),
     Image { source: Source::Spdk, ..ours("spdk-target", "spdkTarget") },
@@ -98,7 +100,7 @@ const IMAGES: [Image; 11] = [
 ];
 
 const fn ours(name: &'static str, value: &'static str) -> Image {
-    Image { name, source: Source::Cargo, value, roots: false, beside: &[], system: &[] }
+    Image { name, source: Source::Cargo, value, roots: false, beside: &[], system: &[], eraser: false }
 }
 
 const fn theirs(name: &'static str, module: &'static str, value: &'static str) -> Image {
@@ -130,12 +132,17 @@ fn write_chosen(
     for architecture in architectures {
         built.push((*architecture, build(root, chosen, release, *architecture)?));
     }
+    let eraser = match chosen.iter().any(|image| image.eraser) {
+        true => installer::eraser(root, release, out)?,
+        false => None,
+    };
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
         let mut variants = Vec::new();
         for (architecture, programs) in &built {
             if programs.contains_key(image.name) {
-                let members = members(root, image, programs, release.map(|_| *architecture))?;
+                let mut members = members(root, image, programs, release.map(|_| *architecture))?;
+                members.extend(eraser.clone().filter(|_| image.eraser));
                 variants.push(Variant { architecture: *architecture, members });
             }
         }

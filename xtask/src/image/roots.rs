@@ -1,7 +1,7 @@
 //! The certificate authorities that Mozilla trusts, where programs look for those of a system: an image has no system below it, and
 //! without them no `https` image source and no BMC with a public certificate can be verified.
 
-use super::system::Member;
+use super::system::{DATA, Member};
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,7 +21,7 @@ pub(super) fn member(root: &Path) -> Result<Member> {
     let all: String = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|root| pem(root)).collect();
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     fs::write(&source, all).with_context(|| format!("write {}", source.display()))?;
-    Ok(Member { source, inside: INSIDE.to_owned(), mode: 0o644 })
+    Ok(Member { source, inside: INSIDE.to_owned(), mode: DATA })
 }
 
 /// RFC 7468, section 5.

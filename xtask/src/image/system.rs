@@ -22,6 +22,8 @@ pub(super) struct Member {
 
 /// Of a program.
 pub(super) const EXECUTABLE: u32 = 0o755;
+/// Of a file that is read.
+pub(super) const DATA: u32 = 0o644;
 
 /// The programs and all that they load. What is missing is fetched first, where that can be done.
 pub(super) fn members(programs: &[&str]) -> Result<Vec<Member>> {

@@ -47,7 +47,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     },
     shell("dpu-agent"),
     folder("apiserver", &["api", "planner", "proto", "runtime"]),
-    folder("boot", &["planner", "proto", "runtime", "trust"]),
+    folder("boot", &["imaging", "planner", "proto", "runtime", "trust"]),
     folder("installer", &["version", "imaging", "trust", "proto", "drivers/linux-sys"]),
     shell("csi"),
     folder("cni", &["version", "proto"]),

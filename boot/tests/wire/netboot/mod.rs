@@ -96,8 +96,16 @@ async fn by_a_unified_image_without_ipxe() {
 
 #[tokio::test]
 async fn by_a_cd_over_http() {
-    let (firmware, first, then) = (Firmware::UefiCd, "/iso/", "boots from its own disk");
+    let (firmware, first, then) = (Firmware::UefiCd("installer.iso"), "/iso/", "boots from its own disk");
     long("netboot::by_a_cd_over_http", &Way { firmware, first, script: false, then, ..PXE }).await;
+}
+
+/// Whose image the boot service fetches by parts: from its own files, as from another server's.
+#[tokio::test]
+async fn by_a_cd_of_another_server() {
+    let (firmware, first, then) = (Firmware::UefiCd("hook.iso"), "/hook.iso", "boots from its own disk");
+    let arguments = &["--iso-url=http://10.88.0.1:7080/osie/52:54:00:88:00:01/installer.iso"];
+    long("netboot::by_a_cd_of_another_server", &Way { firmware, first, script: false, then, arguments, ..PXE }).await;
 }
 
 #[tokio::test]

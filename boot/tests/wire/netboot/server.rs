@@ -12,8 +12,8 @@ pub enum Firmware {
     UefiPxe,
     /// OVMF, HTTP boot.
     UefiHttp,
-    /// OVMF, a virtual CD whose content comes by HTTP in parts, as a BMC's does.
-    UefiCd,
+    /// OVMF, a virtual CD of that name whose content comes by HTTP in parts, as a BMC's does.
+    UefiCd(&'static str),
     /// SeaBIOS, and the iPXE in the NIC's ROM.
     Bios,
 }
@@ -53,7 +53,7 @@ impl Server {
             let done = client(&words.split(' ').collect::<Vec<_>>()).await;
             assert!(done.status.success(), "{words}: {done:?}");
         }
-        if self.firmware == Firmware::UefiCd {
+        if matches!(self.firmware, Firmware::UefiCd(_)) {
             // The BMC's, whose virtual CD is read over HTTP.
             let done = client(&["ip", "addr", "add", "10.88.0.250/24", "dev", "br0"]).await;
             assert!(done.status.success(), "the BMC's address: {done:?}");
@@ -78,7 +78,7 @@ impl Server {
         add(&["-drive".to_owned(), format!("if=none,id=disk,format=raw,discard=unmap,file={}", file("disk.raw"))]);
         add(&["-serial".to_owned(), format!("file:{}", file("console"))]);
         let rom = if self.firmware == Firmware::Bios { "" } else { ",romfile=" };
-        let boots = if self.firmware == Firmware::UefiCd { "" } else { ",bootindex=1" };
+        let boots = if matches!(self.firmware, Firmware::UefiCd(_)) { "" } else { ",bootindex=1" };
         add(&["-device".to_owned(), format!("virtio-net-pci,netdev=net,mac={}{rom}{boots}", self.mac)]);
         if self.firmware != Firmware::Bios {
             add(&["-drive".to_owned(), format!("if=pflash,format=raw,readonly=on,file={}", OVMF[0])]);
@@ -87,13 +87,13 @@ impl Server {
         let off: &[&str] = match self.firmware {
             Firmware::Bios => &[],
             Firmware::UefiPxe => &["IPv6PXESupport", "IPv6Support"],
-            Firmware::UefiHttp | Firmware::UefiCd => &["IPv4PXESupport", "IPv6PXESupport", "IPv6Support"],
+            Firmware::UefiHttp | Firmware::UefiCd(_) => &["IPv4PXESupport", "IPv6PXESupport", "IPv6Support"],
         };
         for name in off {
             add(&["-fw_cfg".to_owned(), format!("name=opt/org.tianocore/{name},string=n")]);
         }
-        if self.firmware == Firmware::UefiCd {
-            let iso = format!("http://{US}:7080/iso/{}/installer.iso", self.mac.replace(':', "-"));
+        if let Firmware::UefiCd(name) = self.firmware {
+            let iso = format!("http://{US}:7080/iso/{}/{name}", self.mac.replace(':', "-"));
             add(&["-drive".to_owned(), format!("if=none,id=cd,media=cdrom,readonly=on,format=raw,file={iso}")]);
             add(&["-device".to_owned(), "ide-cd,drive=cd,bootindex=1".to_owned()]);
         }

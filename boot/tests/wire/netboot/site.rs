@@ -54,7 +54,7 @@ pub async fn parts(way: &Way) -> Result<tempfile::TempDir, String> {
     if !way.script {
         let unified = into("installer.efi");
         guest::unified_installer(&files, &unified).map_err(absent)?;
-        if way.firmware == Firmware::UefiCd {
+        if matches!(way.firmware, Firmware::UefiCd(_)) {
             let (xorriso, environment) = preflight::unpacked("xorriso", "xorriso").await.map_err(absent)?;
             guest::installer_iso(&unified, &into("files").join("installer.iso"), (&xorriso, &environment))
                 .map_err(absent)?;

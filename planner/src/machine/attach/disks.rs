@@ -124,6 +124,7 @@ fn create(
             connector,
         }),
         seed_secret_name: None,
+        eraser: None,
         import: None,
         bus: disk.bus,
         slot: if disk.boot_order == Some(1) { DiskSlot::Boot } else { DiskSlot::HotPlug },

@@ -69,6 +69,7 @@ fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
         consumer: Consumer::Host,
         volume: None,
         seed_secret_name: Some(format!("seed-{}", names::short(o.uid(), 12))),
+        eraser: None,
         import: None,
         bus: DiskBus::NVMe,
         slot: DiskSlot::Seed,

@@ -15,6 +15,7 @@ use super::observed::{Belongings, DpuSeen, Observed};
 use super::plan::Action;
 use super::situation::{Situation, dpu_of, granted_on, in_use};
 use crate::about::About;
+use crate::dpu::eraser;
 use crate::dpu::not_ready;
 use crate::meta::{annotation, label, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -223,10 +224,16 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
         }
         without_orphans(dpu, &hardware_name)?;
     }
-    if (dpu.is_some() || strategy != BootStrategy::Workflow)
-        && let Some(policy) = erased_by(o, hardware)
-    {
-        return Err(Blocked::EraseNotServed { hardware: hardware_name, policy }.into());
+    if let (Some(dpu), Some(policy)) = (dpu, erased_by(o, hardware)) {
+        let why = match strategy {
+            BootStrategy::Workflow => {
+                Some(format!("Dpu '{}' is in it, and the machine is not booted from that", dpu.name()))
+            }
+            _ => eraser::missing(dpu, hardware),
+        };
+        if let Some(why) = why {
+            return Err(Blocked::EraseNotServed { hardware: hardware_name, policy, why }.into());
+        }
     }
     if strategy == BootStrategy::Workflow {
         return Ok(strategy);

@@ -7,9 +7,10 @@
 use super::Stage;
 use crate::host::{BmcNeed, PowerState};
 use crate::machine::draft::Draft;
+use crate::machine::power::{self, For};
 use crate::machine::situation::{Owned, Power, Reading, Situation, Want, unread};
 use crate::machine::steps::{Outcome, Step};
-use crate::machine::{boot, guest, power};
+use crate::machine::{boot, guest};
 use crate::meta::{name, uid};
 use crate::netboot::report::{netboot_since, told_since};
 use crate::netboot::{Why, other_server};
@@ -22,7 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 /// From power-on to the agent's first call, and from one action's end to the next one's beginning: servers take 15 minutes to come up.
 const LIMIT: SignedDuration = SignedDuration::from_mins(20);
 /// A server that lost its power in an installation is powered on again so often.
-const POWER_ONS: u32 = 3;
+pub(in crate::machine) const POWER_ONS: u32 = 3;
 
 pub(in crate::machine) fn bring(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) {
     for step in [Step::VolumesReady, Step::DisksAttached, Step::NicsAttached] {
@@ -129,7 +130,7 @@ pub(in crate::machine) fn run(
         }
         Reading::Fresh(PowerState::Off) => {
             let next = boot::from_network(o, hardware, now, draft);
-            Run::Comes(power::start_for(o, server, next, run, now, draft))
+            Run::Comes(power::start_for(o, server, next, For { run, into_setup: false }, now, draft))
         }
         // Whatever runs there was not started for this.
         _ => Run::Comes(match power::off(o, server.name, now, draft) {

@@ -17,6 +17,7 @@ use crate::writer;
 use api::labels;
 use api::machine::DeletionPolicy;
 use api::tinkerbell::Hardware;
+use erase::presented::keeps;
 use install::was_begun;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -71,6 +72,12 @@ pub(super) fn leave(
     now: Timestamp,
     draft: &mut Draft,
 ) -> Option<Reason> {
+    // While it is erased the host is on.
+    if erase::is_begun(hardware)
+        && let Some(reason) = erase::plan(&o.owned, hardware, now, draft)
+    {
+        return Some(reason);
+    }
     let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
     if attached && let Some(reason) = host_off(o, Some(hardware), now, draft) {
         return Some(reason);
@@ -84,10 +91,11 @@ pub(super) fn leave(
     if let Some(reason) = pods_leave(&o.owned, now, draft) {
         return Some(reason);
     }
-    if let Some(reason) = boot::restore(o, hardware, now, draft) {
+    // The eraser is booted by the order that the machine was.
+    if let Some(reason) = erase::plan(&o.owned, hardware, now, draft) {
         return Some(reason);
     }
-    if let Some(reason) = erase::plan(&o.owned, hardware, now, draft) {
+    if let Some(reason) = boot::restore(o, hardware, now, draft) {
         return Some(reason);
     }
     let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
@@ -107,7 +115,7 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
         return Some(reason);
     }
     // While it is erased the host is on.
-    if let Some(hardware) = hardware.filter(|hardware| is_bare(hardware))
+    if let Some(hardware) = hardware.filter(|hardware| is_bare(hardware) || erase::is_begun(hardware))
         && let Some(reason) = erase::plan(&o.owned, hardware, now, draft)
     {
         return Some(reason);
@@ -121,20 +129,18 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
     if let Some(reason) = take_back(&o.owned, now, draft).or_else(|| pods_leave(&o.owned, now, draft)) {
         return Some(reason);
     }
-    if let Some(hardware) = hardware
-        && let Some(reason) = boot::restore(o, hardware, now, draft)
-    {
-        return Some(reason);
-    }
-    if let Some(reason) = install::remove(o, draft) {
-        return Some(reason);
-    }
+    // No volume waits for what may take a day.
     if let Some(reason) = claims(o, draft) {
         return Some(reason);
     }
-    if let Some(hardware) = hardware
-        && let Some(reason) = erase::plan(&o.owned, hardware, now, draft)
-    {
+    if let Some(hardware) = hardware {
+        // An eraser is booted by the order that the machine was.
+        let reason = erase::plan(&o.owned, hardware, now, draft);
+        if let Some(reason) = reason.or_else(|| boot::restore(o, hardware, now, draft)) {
+            return Some(reason);
+        }
+    }
+    if let Some(reason) = install::remove(o, draft) {
         return Some(reason);
     }
     unclaim(&o.owned, draft);
@@ -165,7 +171,7 @@ fn host_off(o: &Situation<'_>, hardware: Option<&Hardware>, now: Timestamp, draf
 
 fn detach_all(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let (w, mut pending) = (o.writer(now), None);
-    for attachment in &o.disk_attachments {
+    for attachment in o.disk_attachments.iter().filter(|a| !keeps(o, a)) {
         pending.get_or_insert(writer::release(&w, attachment, draft));
     }
     for attachment in &o.nic_attachments {

@@ -11,7 +11,9 @@ mod record;
 mod vetted;
 
 pub(super) use guest::{UNDISTURBED, answered, heard_of};
-pub(super) use hardware::{Host, Place, Power, dpu_of, granted_on, held, in_use, is_bare, is_granted, most_likely};
+pub(super) use hardware::{
+    Host, Place, Power, dpu_of, granted_on, held, host, in_use, is_bare, is_granted, most_likely,
+};
 pub use hardware::{current, target};
 pub(super) use owned::{Owned, Owner};
 pub(super) use power::{Reading, SETTLE, Want, unread};

@@ -152,7 +152,7 @@ impl<'a> Owned<'a> {
 
     /// The installer runs on the host: there is nothing to save.
     pub fn is_in_installer(&self) -> bool {
-        let Some(meta) = self.bare().map(|hardware| &hardware.metadata) else { return false };
+        let Some(meta) = self.current.map(|hardware| &hardware.metadata) else { return false };
         let installs = install::Record::of(meta).filter(|record| record.phase == install::Phase::Begun);
         let erases = erase::Record::of(meta).map(|record| record.workflow);
         [installs.map(|record| record.workflow), erases]

@@ -234,9 +234,19 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
         },
         "bdev_get_iostat" => {
             let said = |bdevs: Vec<Value>| Ok(json!({"tick_rate": TICKS, "ticks": TICKS, "bdevs": bdevs}));
-            match params.get("name") {
+            let is_old = world.outside.is_old;
+            let known = if is_old { "name" } else { "names" };
+            let unknown = |given: &serde_json::Map<String, Value>| given.keys().any(|key| key != known);
+            if params.as_object().is_some_and(unknown) {
+                return Some(Err((INTERNAL_ERROR, "spdk_json_decode_object failed".to_owned())));
+            }
+            match params.get(known) {
                 None => said(world.bdevs.values().map(Bdev::traffic).collect()),
-                Some(_) => world.bdev(name).map_or_else(|| errno(-19), |bdev| said(vec![bdev.traffic()])),
+                Some(named) => {
+                    let name = if is_old { named.as_str() } else { named[0].as_str() };
+                    let bdev = world.bdev(name.unwrap_or_default());
+                    bdev.map_or_else(|| errno(-19), |bdev| said(vec![bdev.traffic()]))
+                }
             }
         }
         "bdev_raid_create" => raid_create(world, params),

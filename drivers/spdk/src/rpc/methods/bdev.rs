@@ -33,11 +33,11 @@ methods! {
         #[serde(flatten)]
         limits: RateLimits,
     }
-    /// Of one bdev, else of all.
-    "bdev_get_iostat" => Iostat, GetIostat<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        name: Option<&'a str>,
-    }
+    "bdev_get_iostat" => Iostat, GetIostat {}
+    /// Of these bdevs; since SPDK 26.01.
+    "bdev_get_iostat" => Iostat, GetIostatOf<'a> { names: [&'a str; 1] }
+    /// Of one bdev; until SPDK 26.01.
+    "bdev_get_iostat" => Iostat, GetIostatOfOne<'a> { name: &'a str }
     "bdev_enable_histogram" => Done, EnableHistogram<'a> { name: &'a str, enable: bool }
     "bdev_get_histogram" => Histogram, GetHistogram<'a> { name: &'a str }
 }

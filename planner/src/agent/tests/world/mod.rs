@@ -72,9 +72,9 @@ pub fn volume() -> Volume {
     Volume { driver: DRIVER.into(), handle: "h".into(), attributes: BTreeMap::new(), read_only: false, holder: None }
 }
 
-/// One of the four kinds by number.
+/// One of the five kinds by number.
 pub fn function(number: u8) -> Function {
-    match number % 4 {
+    match number % 5 {
         0 => Function::Disk { volume: volume(), presentation: presentation() },
         1 => Function::Nic(Nic {
             mac: "02:00:00:00:00:01".into(),
@@ -84,12 +84,13 @@ pub fn function(number: u8) -> Function {
             addresses: Vec::new(),
         }),
         2 => Function::Seed(Seed { secret: "seed".into(), presentation: presentation() }),
-        _ => Function::Import(Import {
+        3 => Function::Import(Import {
             volume: volume(),
             url: "http://images/a".into(),
             sha256: "00".repeat(32),
             ca_bundle: None,
         }),
+        _ => Function::Eraser(Eraser { machine: "x86_64".into(), presentation: presentation() }),
     }
 }
 
@@ -161,6 +162,7 @@ impl World {
             released: self.released.clone(),
             word: self.word.clone(),
             seeds: self.seeds.clone(),
+            erasers: BTreeMap::new(),
             imports: self.imports.clone(),
             guests: BTreeMap::new(),
             hidden_at: self.hidden_at.clone(),
@@ -347,7 +349,11 @@ impl World {
                 assert!(released || fresh, "{step:?} on an old list");
             }
             Step::NoteRelease { id } => assert!(released || self.may_go(id), "{step:?} without release"),
-            Step::Claim { .. } | Step::WriteSeed { .. } | Step::Resize { .. } | Step::Limit { .. } => {}
+            Step::Claim { .. }
+            | Step::WriteSeed { .. }
+            | Step::WriteEraser { .. }
+            | Step::Resize { .. }
+            | Step::Limit { .. } => {}
         }
     }
 

@@ -63,6 +63,8 @@ impl World {
                 Self::needs(self.api_down)?;
                 self.seeds.insert(id.uid.clone());
             }
+            // What it is made of is on the DPU.
+            Step::WriteEraser { id, .. } => drop(self.seeds.insert(id.uid.clone())),
             Step::ExposeDisk { id, limits, .. } => self.show(id, FunctionKind::Disk, *limits)?,
             Step::ExposeNic { id, .. } => self.show(id, FunctionKind::Nic, Limits::default())?,
             Step::Plug { id, .. } => {

@@ -1,12 +1,16 @@
-//! The disks of a server are erased before it is given back: by a Workflow of ours in the installer that installed it.
+//! The disks of a server are erased before it is given back: by a Workflow of ours in the installer that installed it, or, where a DPU is in
+//! the server, by the same installer on a disk that the DPU presents ([`presented`]).
 //!
 //! Whether they are is part of the claim; a policy that says so later counts too. The host is read off, the beginning goes on record at
 //! the Hardware, and from then on the server may boot the installer and run that Workflow alone ([`crate::netboot::verdict`]). What was
 //! interrupted is run again, whole: the action is served anew, and a Workflow that was lost is made anew, for to erase twice
 //! harms nobody. What failed waits for an administrator, who has it tried again or takes the server as it is.
 
+pub(super) mod presented;
+
 use crate::about::About;
-use crate::erase::{self, Disk, NO_WORKFLOW, Phase, Record, Report};
+use crate::dpu::eraser;
+use crate::erase::{self, Disk, NO_WORKFLOW, Phase, Record, Report, is_recorded};
 use crate::machine::claim;
 use crate::machine::claim::strategy;
 use crate::machine::draft::Draft;
@@ -14,7 +18,7 @@ use crate::machine::install::bare::{self, Run};
 use crate::machine::install::{actions, creating, ended, failure, own_meta, remember, was_begun};
 use crate::machine::plan::Action;
 use crate::machine::power;
-use crate::machine::situation::{Owned, dpu_of, is_bare};
+use crate::machine::situation::{Owned, dpu_of, host, is_bare};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::workflow::has_run;
@@ -42,9 +46,21 @@ pub(super) fn plan(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &m
         draft.act(with_data(o, hardware, record, now));
         return Some(creating(About::ReleaseRecord));
     }
+    let unserved = |why: String| Blocked::EraseNotServed { hardware: name(meta).to_owned(), policy, why };
+    if !is_bare(hardware) {
+        let host = match host(o, hardware) {
+            Ok(host) => host,
+            Err(reason) => return Some(reason),
+        };
+        let is_under_way = record.as_ref().is_some_and(|record| presented::reported(o, &record.workflow).is_some());
+        return match eraser::missing(host.dpu, hardware).filter(|_| !is_under_way) {
+            Some(why) => Some(unserved(why).into()),
+            None => presented::plan(o, host, record, now, draft),
+        };
+    }
     // What a DPU presents to the host is no disk of the server, and the eraser could not tell.
-    if !is_bare(hardware) || dpu_of(&o.dpus, name(meta)).is_some() {
-        return Some(Blocked::EraseNotServed { hardware: name(meta).to_owned(), policy }.into());
+    if let Some(dpu) = dpu_of(&o.dpus, name(meta)) {
+        return Some(unserved(format!("Dpu '{}' was assigned to it since it was installed", dpu.name())).into());
     }
     if remember(o, hardware, draft) {
         return Some(creating(About::DisksRecord));
@@ -60,9 +76,7 @@ pub(super) fn plan(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &m
             draft.act(write(hardware, Record { phase: Phase::Done, ..record.clone() }, Some(report)));
             Some(creating(About::EraseRecord(number)))
         }
-        End::Not(_) if annotation(meta, labels::ERASE_REQUESTED_AT).is_some() => {
-            Some(prepare(o, hardware, number + 1, now, draft))
-        }
+        End::Not(_) if is_asked_again(hardware) => Some(prepare(o, hardware, number + 1, now, draft)),
         End::Not(message) => Some(Failed::EraseIncomplete { hardware: name(meta).to_owned(), message }.into()),
         End::Waits(reason) => Some(reason),
     }
@@ -71,11 +85,25 @@ pub(super) fn plan(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &m
 /// By which policy; of a server without a DPU only once something was begun there.
 fn due(o: &Owned<'_>, hardware: &Hardware) -> Option<String> {
     // Of a machine that is gone nobody knows more than the Hardware, which may have been registered anew.
-    if is_bare(hardware) && !was_begun(o, hardware) && !o.owner.is_gone() {
-        return None;
+    if !o.owner.is_gone() {
+        // A power action is on record before it is sent.
+        let was_started = if is_bare(hardware) { was_begun(o, hardware) } else { o.record.action.is_some() };
+        if !was_started && !is_recorded(&hardware.metadata) {
+            return None;
+        }
     }
     let claimed = annotation(&hardware.metadata, labels::LOCAL_DISKS) == Some("Erase");
     claim::erased_by(o, hardware).or_else(|| claimed.then(|| "of the time of the claim".to_owned()))
+}
+
+/// An administrator has what failed tried once more.
+fn is_asked_again(hardware: &Hardware) -> bool {
+    annotation(&hardware.metadata, labels::ERASE_REQUESTED_AT).is_some()
+}
+
+/// An erasing is under way: its host may be on.
+pub(super) fn is_begun(hardware: &Hardware) -> bool {
+    Record::of(&hardware.metadata).is_some_and(|record| record.phase == Phase::Begun)
 }
 
 enum End {
@@ -106,8 +134,8 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp, dr
         Run::Comes(reason) => End::Waits(reason),
         Run::NetbootAwaited(seen) => End::Waits(Waiting::NetbootAwaited { hardware: hardware_name, seen }.into()),
         Run::At { action, at, of } => {
-            let what = format!("action '{action}' ({at} of {of})");
-            End::Waits(Waiting::Erasing { hardware: hardware_name, workflow, what }.into())
+            let (by, what) = (format!("Workflow '{workflow}'"), format!("action '{action}' ({at} of {of})"));
+            End::Waits(Waiting::Erasing { hardware: hardware_name, by, what }.into())
         }
         Run::NetbootNotTaken(seen) => End::Not(format!(
             "the host was powered on to boot from the network, and no agent asked for an action {nothing}: {seen}"
@@ -194,11 +222,13 @@ fn spec(hardware: &Hardware, made: &str) -> WorkflowSpec {
 /// An administrator's decision, and what was known not to be erased.
 fn with_data(o: &Owned<'_>, hardware: &Hardware, record: Option<Record>, now: Timestamp) -> Action {
     let run = record.as_ref().and_then(|record| o.workflows.iter().find(|run| uid(&run.metadata) == record.workflow));
-    let disks = run.map(|run| reported(run)).unwrap_or_default();
-    let why = match run {
+    let presented = record.as_ref().and_then(|record| presented::reported(o, &record.workflow));
+    let disks = run.map(|run| reported(run)).or(presented);
+    let why = match &disks {
         None => Some("nothing was erased".to_owned()),
-        Some(_) => judge(hardware, &disks).err(),
+        Some(disks) => judge(hardware, disks).err(),
     };
+    let disks = disks.unwrap_or_default();
     let record =
         record.unwrap_or_else(|| Record { number: 0, phase: Phase::WithData, workflow: NO_WORKFLOW.to_owned() });
     let report = report(o, hardware, "WithData", disks, why, now);
@@ -225,6 +255,7 @@ fn write(hardware: &Hardware, record: Record, report: Option<Report>) -> Action 
         uid: uid(meta).to_owned(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         record,
+        eraser: None,
         report: report.map(Box::new),
     }
 }

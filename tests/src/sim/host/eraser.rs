@@ -1,0 +1,61 @@
+//! A host that was booted from an eraser: what it does to the server's own disk, and what it leaves on the eraser.
+
+use super::{Host, State};
+use imaging::eraser::{Report, State as Said, Writer};
+use planner::exposure::Slot;
+use planner::host::PowerState;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ERASING: Duration = Duration::from_secs(90);
+
+/// As the installer reports the only disk.
+const ERASED: &str = r#"disk {"name":"nvme0n1","serial":"N1","bytes":1073741824,"result":"Erased","method":"Overwrite","read":"all of it is zero","seconds":90}"#;
+const FAILED: &str =
+    r#"disk {"name":"nvme0n1","serial":"N1","bytes":1073741824,"result":"Failed","why":"it takes no writes"}"#;
+
+/// What the disk in the boot slot is, if an agent made it itself.
+fn made(state: &State) -> Option<PathBuf> {
+    let disk = state.dpu.disks().into_iter().find(|disk| disk.slot == Slot::Boot)?;
+    let path = disk.backend.path()?.to_owned();
+    path.starts_with(&state.dpu.run_dir).then_some(path)
+}
+
+impl Host {
+    /// False: it was booted from something else.
+    pub(super) fn erases(self: &Arc<Self>, state: &mut State) -> bool {
+        let Some(eraser) = made(state) else { return false };
+        say(&eraser, Said::Running, "erases 1 disks");
+        self.later(ERASING, state.turn, move |_, state| {
+            if state.power != PowerState::On || made(state).as_ref() != Some(&eraser) {
+                return;
+            }
+            match state.erases_nothing {
+                true => say(&eraser, Said::Failed, FAILED),
+                false => {
+                    state.is_dirty = false;
+                    say(&eraser, Said::Success, ERASED);
+                }
+            }
+        });
+        true
+    }
+
+    /// The server's own disk has what somebody left there.
+    pub fn is_dirty(&self) -> bool {
+        self.state().is_dirty
+    }
+
+    /// The server's own disk is broken, or not any more.
+    pub fn erases_nothing(&self, nothing: bool) {
+        self.state().erases_nothing = nothing;
+    }
+}
+
+fn say(eraser: &PathBuf, state: Said, message: &str) {
+    let disk = File::options().read(true).write(true).open(eraser).expect("the eraser is there");
+    let report = Report { state, message: message.to_owned() };
+    Writer::new(&disk).and_then(|mut writer| writer.write(&report)).expect("the eraser is written");
+}
