@@ -20,7 +20,7 @@ fn a_guest_reboots_and_powers_itself_off_on_a_server_with_an_old_system() {
         let result = machine.told(life(&machine).await).await;
         let deleted = machine.kubectl(&["delete", "bmm", "--all", "--timeout=240s"]).await;
         machine.on().rerack("standby", "Standby").await?;
-        let unlabelled = ["label", "hardware", &machine.hardware(), "-n", INVENTORY_NAMESPACE, "metalplane.io/class-"];
+        let unlabelled = ["label", "hardware", &machine.hardware(), "-n", INVENTORY_NAMESPACE, "example.com/disks-"];
         site.kubectl(&unlabelled).await?;
         result.and(deleted.map(drop))
     });
@@ -110,7 +110,7 @@ async fn released(machine: &Machine<'_>) -> Result<()> {
     site.kubectl(&["delete", "hardwarepolicy", "erases-local-disks", "-n", INVENTORY_NAMESPACE]).await.map(drop)
 }
 
-const ERASES: &str = "metalplane.io/class=old";
+const ERASES: &str = "example.com/disks=erase";
 
 /// Beside the chart's, which says Keep.
 fn policy() -> String {
@@ -120,7 +120,7 @@ apiVersion: metalplane.io/v1alpha1
 kind: HardwarePolicy
 metadata: {{name: erases-local-disks, namespace: {INVENTORY_NAMESPACE}}}
 spec:
-  selector: {{matchLabels: {{metalplane.io/class: old}}}}
+  selector: {{matchLabels: {{example.com/disks: erase}}}}
   releasePolicy: {{localDisks: Erase}}
 "
     )
