@@ -63,7 +63,10 @@ fn report(seeds: &Seeds, uid: &str) -> Option<EraserReport> {
         State::Success => EraserState::Success,
         State::Failed => EraserState::Failed,
     };
-    Some(EraserReport { state, number, message: report.message, at: MicroTime(clock::now()) })
+    // Whoever wrote it may have meant the terminal of who reads it.
+    let shown = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
+    let message = report.message.chars().map(shown).collect();
+    Some(EraserReport { state, number, message, at: MicroTime(clock::now()) })
 }
 
 #[cfg(test)]
@@ -85,9 +88,9 @@ mod tests {
         assert_eq!(report(&seeds, "uid"), None);
         let disk = File::options().read(true).write(true).open(seeds.path("uid")).expect("open");
         let mut writer = eraser::Writer::new(&disk).expect("a writer");
-        writer.write(&eraser::Report { state: State::Failed, message: "x".into() }).expect("written");
+        writer.write(&eraser::Report { state: State::Failed, message: "x\u{1b}[2J\ny".into() }).expect("written");
         let told = report(&seeds, "uid").expect("told");
-        assert_eq!((told.state, told.number, told.message.as_str()), (EraserState::Failed, 1, "x"));
+        assert_eq!((told.state, told.number, told.message.as_str()), (EraserState::Failed, 1, "x [2J\ny"));
         let error = erasers.write(&seeds, "other", "aarch64").expect_err("no program");
         assert!(error.to_string().contains("aarch64") && error.to_string().contains("x86_64"), "{error}");
     }

@@ -289,7 +289,8 @@ impl Reconciler {
         let orphans = plan.orphans.as_deref();
         let (ports, placement) = (&self.actor.ports, &self.placement);
         let taken_late = self.actor.taken_late();
-        let erasers = &self.actor.erasers.machines();
+        // Who presents no disks has no host that could boot from one.
+        let erasers = &if ports.pods.is_none() { self.actor.erasers.machines() } else { Vec::new() };
         let seen =
             dpu_status::Seen { ports, placement, capabilities, observed, erasers, orphans, taken_late, went_back };
         let renewing = &self.beats.renewing;

@@ -325,7 +325,8 @@ pub fn disk_status(
 fn eraser(previous: &DiskAttachmentStatus, report: &Report) -> Option<EraserReport> {
     let before = previous.eraser.as_ref();
     let Some(now) = &report.eraser else { return before.cloned() };
-    let same = before.filter(|before| before.number == now.number);
+    let said = |report: &EraserReport| (report.number, report.state, report.message.clone());
+    let same = before.filter(|before| said(before) == said(now));
     same.or(Some(now)).cloned()
 }
 

@@ -109,7 +109,6 @@ fn prepare(o: &Owned<'_>, host: Host<'_>, number: u32, now: Timestamp, draft: &m
 fn attachment(o: &Owned<'_>, host: Host<'_>, made: String, disk: String) -> DiskAttachment {
     let buses = host.dpu.dpu.status.as_ref().map(|status| status.buses.as_slice()).unwrap_or_default();
     let bus = if buses.contains(&DiskBus::NVMe) { None } else { buses.first().copied() };
-    let serial = names::serial(&format!("{}/{disk}", o.uid()));
     let spec = DiskAttachmentSpec {
         owner: OwnerReference {
             kind: "BareMetalMachine".to_owned(),
@@ -126,7 +125,8 @@ fn attachment(o: &Owned<'_>, host: Host<'_>, made: String, disk: String) -> Disk
         import: None,
         bus: bus.unwrap_or(DiskBus::NVMe),
         slot: DiskSlot::Boot,
-        serial,
+        // By which the firmware's list has the boot disk, whatever is on it.
+        serial: names::boot_serial(host.dpu.name()),
         uuid: o.uid().to_owned(),
         read_only: false,
         size: None,
@@ -143,7 +143,12 @@ fn attachment(o: &Owned<'_>, host: Host<'_>, made: String, disk: String) -> Disk
 }
 
 fn follow(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestamp, draft: &mut Draft) -> End {
-    let report = told(eraser);
+    let record = &o.record;
+    let run = uid(&eraser.metadata);
+    let started = record.asked_on() && record.started_for == Some(run);
+    // What was there before is no installer's: a system of the server's own may have run beside the eraser, and written onto it.
+    let is_of_this_start = |report: &&EraserReport| started && record.at.is_some_and(|at| report.at.0 > at);
+    let report = told(eraser).filter(|report| is_of_this_start(report) && !is_to_be_reset(o, host));
     match report.map(|report| (report.state, &report.message)) {
         Some((EraserState::Success, message)) => {
             let disks = erase::disks(message);
@@ -159,9 +164,6 @@ fn follow(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestamp
         }
         Some((EraserState::Running, _)) | None => {}
     }
-    let record = &o.record;
-    let run = uid(&eraser.metadata);
-    let started = record.asked_on() && record.started_for == Some(run);
     match o.reading {
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) | Reading::Old(PowerState::On) if started => {
             running(o, host, eraser, now, draft)
@@ -217,7 +219,7 @@ fn running(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestam
     let due = if over > now { None } else { Some(LIMIT.as_mins()) };
     draft.wake(over.max(now));
     let hardware = host.name().to_owned();
-    if host.shares_power() && o.record.started_boot_id.is_none_or(|started| host.boot_id() != Some(started)) {
+    if is_to_be_reset(o, host) {
         let reason = reset(o, host, eraser, now, draft);
         return match due {
             None => End::Waits(reason),
@@ -240,6 +242,13 @@ fn running(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestam
             ))
         }
     }
+}
+
+/// The DPU came up with the host, which was not reset since.
+fn is_to_be_reset(o: &Owned<'_>, host: Host<'_>) -> bool {
+    let is_reset = o.record.action == Some(PowerAction::WarmReset) && o.record.started_boot_id.is_some();
+    let is_of_before = |started| host.boot_id().is_some_and(|now| now != started);
+    host.shares_power() && (!is_reset || o.record.started_boot_id.is_some_and(is_of_before))
 }
 
 fn newest(message: &str) -> String {

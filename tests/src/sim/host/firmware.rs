@@ -32,7 +32,9 @@ impl State {
         });
         let overridden = next.is_some();
         let first = !overridden && self.boot.order.first().map(String::as_str) == Some(SLOT);
-        let is_there = self.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
+        // One with another serial number is another boot option.
+        let serial = api::names::boot_serial(dpu);
+        let is_there = self.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot && disk.serial == serial);
         let falls_through = overridden && self.listing == Listing::WithoutSetup;
         self.found = (first || falls_through) && is_there && self.own_disk.is_none();
         self.strays += u32::from(!overridden && !self.found);
