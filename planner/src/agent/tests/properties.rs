@@ -37,7 +37,7 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let which = 0u8..6;
+    let which = 0u8..7;
     prop_oneof![
         2 => which.clone().prop_map(Event::Create),
         3 => which.clone().prop_map(Event::Grant),
@@ -59,7 +59,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::TargetCrash),
         1 => (which, 1u64..4).prop_map(|(n, epoch)| Event::Stray(n, epoch)),
         1 => Just(Event::Grow),
-        2 => (0u8..6, 0u64..4).prop_map(|(n, thousands)| Event::Limit(n, thousands)),
+        2 => (0u8..7, 0u64..4).prop_map(|(n, thousands)| Event::Limit(n, thousands)),
     ]
 }
 
@@ -96,7 +96,8 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
             // Only where nothing of that UID is: the ports themselves refuse a second epoch.
             let uid = uid(n);
             if !world.exposures.iter().any(|e| e.id.uid == uid) && !world.connections.iter().any(|c| c.id.uid == uid) {
-                let kind = if n % 4 == 1 { FunctionKind::Nic } else { FunctionKind::Disk };
+                let is_nic = matches!(function(*n), Function::Nic(_));
+                let kind = if is_nic { FunctionKind::Nic } else { FunctionKind::Disk };
                 let presence = Presence::Present;
                 let (id, limits) = (id(&uid, *epoch + 1000), Limits::default());
                 world.ports.retain(|p| p.id.uid != uid);
@@ -116,9 +117,11 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
         }
         Event::Grow => world.volume_bytes += 1 << 20,
         // A class bounds volumes, not NICs, seeds and imports.
-        Event::Limit(n, thousands) if n % 4 == 0 => world.attachments.get_mut(&uid(n)).into_iter().for_each(|a| {
-            a.limits.iops = (*thousands > 0).then_some(1000 * thousands);
-        }),
+        Event::Limit(n, thousands) if matches!(function(*n), Function::Disk { .. }) => {
+            world.attachments.get_mut(&uid(n)).into_iter().for_each(|a| {
+                a.limits.iops = (*thousands > 0).then_some(1000 * thousands);
+            })
+        }
         Event::Limit(..) => {}
     }
 }
