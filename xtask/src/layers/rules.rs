@@ -32,7 +32,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("executor", &["api", "planner", "ports", "runtime"]),
     folder("model", &["api", "executor", "planner", "ports", "runtime"]),
     folder("trust", &[]),
-    folder("imaging", &["trust"]),
+    folder("imaging", &["trust", "proto"]),
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
     folder("drivers/*", &["ports", "planner", "trust"]),

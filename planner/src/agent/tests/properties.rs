@@ -2,7 +2,7 @@
 //! in [`World::round`] hold at each step, and when the trouble ends the DPU shows exactly what is granted.
 
 use super::world::{Ovn, World, function, id};
-use crate::agent::Connected;
+use crate::agent::{Connected, Function};
 use crate::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
 use proptest::prelude::*;
 
