@@ -150,7 +150,7 @@ fn shows_exactly_what_is_granted(world: &World) -> Result<(), TestCaseError> {
             continue;
         }
         let exposed: Vec<_> = world.exposures.iter().filter(|e| e.id.uid == *uid).map(|e| e.id.epoch).collect();
-        let is_import = matches!(attachment.function, Ok(crate::agent::Function::Import(_)));
+        let is_import = matches!(attachment.function, Ok(Function::Import(_)));
         match attachment.epoch {
             Some(epoch) if is_import => {
                 let entry = world.record.get(uid).filter(|entry| entry.id.epoch == epoch);
@@ -159,7 +159,7 @@ fn shows_exactly_what_is_granted(world: &World) -> Result<(), TestCaseError> {
             Some(epoch) => {
                 prop_assert_eq!(exposed, vec![epoch], "{} is granted", uid);
                 let held = world.exposures.iter().find(|e| e.id.uid == *uid).map(|e| e.limits);
-                let is_nic = matches!(attachment.function, Ok(crate::agent::Function::Nic(_)));
+                let is_nic = matches!(attachment.function, Ok(Function::Nic(_)));
                 let wanted = world.bounds.and(attachment.limits);
                 prop_assert!(is_nic || held == Some(wanted), "{} is held to {:?}, not to {:?}", uid, held, wanted);
                 let is_up = world.exposures.iter().any(|e| e.id.uid == *uid && e.link_up == Some(true));
