@@ -250,6 +250,7 @@ pub struct ImportStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EraserReport {
+    /// Running, Success or Failed; whether the server is erased the controller judges by the lines of the disks.
     pub state: EraserState,
     /// Which report it is. They are numbered from 1; the installer writes one now and then, even if nothing is new.
     pub number: u64,

@@ -1,6 +1,7 @@
 //! Files that are served: boot programs, which are read once and compared with their checksums, and the folder of kernels, initial RAM
 //! disks and ISO images. A name is one word; nothing leads out of the folder.
 
+use crate::script::KERNEL_PARAMS;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use proto::argument_area::{self as area, Places};
@@ -112,7 +113,7 @@ impl Files {
         let missing = || format!("no program '{name}' is configured");
         let configured = self.programs.get(name).cloned().ok_or_else(missing)?;
         let filling: Arc<[u8]> =
-            if configured.places.is_empty() { Arc::new([]) } else { area::filling(&arguments()?)? };
+            if configured.places.is_empty() { Arc::new([]) } else { area::filling(&arguments()?, KERNEL_PARAMS)? };
         Ok(Program { configured, filling })
     }
 

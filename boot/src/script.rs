@@ -6,6 +6,9 @@ use crate::replicas::Replicas;
 use planner::netboot::Subject;
 use std::net::Ipv4Addr;
 
+/// Of a Hardware's interface: what a person can shorten of a kernel's arguments.
+pub(crate) const KERNEL_PARAMS: &str = "netboot.osie.kernelParams";
+
 #[derive(Debug, Clone)]
 pub struct Config {
     pub replicas: Replicas,
@@ -119,7 +122,7 @@ fn arguments(
     all.push(ipam(subject)?);
     all.extend(config.kernel_arguments.iter().cloned());
     for argument in own {
-        all.push(word("netboot.osie.kernelParams", argument)?);
+        all.push(word(KERNEL_PARAMS, argument)?);
     }
     Ok(all)
 }

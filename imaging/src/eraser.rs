@@ -64,7 +64,7 @@ pub fn make(disk: &File, name: &str, program: &mut (impl Read + Seek), arguments
             "it has no place for the kernel's arguments: write it with `cargo xtask installer-image --unified`",
         ));
     }
-    let filling = area::filling(&format!("{ARGUMENT}={name} {arguments}")).map_err(wrong)?;
+    let filling = area::filling(&format!("{ARGUMENT}={name} {arguments}"), "agent.eraserArguments").map_err(wrong)?;
     // FAT and folders take some of it.
     let system = LEAST.max((length + length / 64 + 2 * MIB).next_multiple_of(MIB));
     let size = SYSTEM + system + END;

@@ -204,8 +204,8 @@ pub fn seen_with(recorded: &[Disk], told: impl IntoIterator<Item = Disk>) -> Vec
 }
 
 /// What the eraser reported, against what was there before: the inventory's devices, and the disks that installers saw. An error
-/// names the disks that are not erased.
-pub fn judge(report: &[Disk], devices: &[&str], seen: &[Disk]) -> Result<(), String> {
+/// names the disks that are not erased. `has_disks`: the server cannot be without a disk of its own.
+pub fn judge(report: &[Disk], devices: &[&str], seen: &[Disk], has_disks: bool) -> Result<(), String> {
     let mut why = Vec::new();
     for disk in report {
         let named = devices.iter().any(|device| disk.is_device(device));
@@ -227,7 +227,7 @@ pub fn judge(report: &[Disk], devices: &[&str], seen: &[Disk]) -> Result<(), Str
     for device in devices.iter().filter(|device| !report.iter().any(|disk| disk.is_device(device))) {
         why.push(format!("{device}: the Hardware names it in spec.disks, and the eraser did not see it"));
     }
-    if report.iter().all(|disk| disk.result == Outcome::Skipped) {
+    if has_disks && report.iter().all(|disk| disk.result == Outcome::Skipped) {
         why.push("the eraser saw no disk".to_owned());
     }
     if why.is_empty() { Ok(()) } else { Err(why.join("; ")) }
@@ -259,6 +259,7 @@ impl Report {
         let disks = self.disks.iter().filter(|disk| disk.result == Outcome::Erased).map(Disk::told);
         let disks = disks.collect::<Vec<_>>().join("; ");
         match (self.result.as_str(), &self.why) {
+            ("Erased", _) if disks.is_empty() => format!("Hardware '{hardware}' has no disk of its own to erase"),
             ("Erased", _) => format!("the disks of Hardware '{hardware}' are erased: {disks}"),
             (_, None) => format!("an administrator took Hardware '{hardware}' with what is on its disks"),
             (_, Some(why)) => {
@@ -335,7 +336,7 @@ mod tests {
     #[test]
     fn every_disk_that_was_known_has_to_be_erased_and_read_back() {
         let erased = disk("nvme0n1", "N1", "eui.0025385b01234567", Outcome::Erased);
-        let judged = |report: &[Disk], devices: &[&str], seen: &[Disk]| judge(report, devices, seen);
+        let judged = |report: &[Disk], devices: &[&str], seen: &[Disk]| judge(report, devices, seen, true);
         let both = [erased.clone(), disk("sda", "S1", "naa.5000c500", Outcome::Erased)];
         for device in [
             "/dev/nvme0n1",
@@ -386,6 +387,20 @@ mod tests {
             let why = judged(report, devices, seen).expect_err(named);
             assert!(why.contains(named), "{named}: {why}");
         }
-        assert_eq!(judged(&[erased, disk("sdb", "U1", "", Outcome::Skipped)], &[], &[]), Ok(()));
+        let medium = disk("sdb", "U1", "", Outcome::Skipped);
+        assert_eq!(judged(&[erased, medium.clone()], &[], &[]), Ok(()));
+        // With a DPU there may be none; what was there before has to be found all the same.
+        assert_eq!(judge(&[medium], &[], &[], false), Ok(()));
+        assert!(judge(&[], &["/dev/sda"], &[], false).is_err_and(|why| why.contains("/dev/sda")));
+        assert!(judge(&[], &[], &both[1..], false).is_err_and(|why| why.contains("S1")));
+    }
+
+    #[test]
+    fn an_event_says_that_there_was_no_disk() {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let mut report = Report { result: "Erased".to_owned(), at, machine: "a/b".to_owned(), disks: vec![], why: None };
+        assert_eq!(report.told("hw"), "Hardware 'hw' has no disk of its own to erase");
+        report.disks = vec![disk("sda", "S1", "", Outcome::Erased)];
+        assert!(report.told("hw").contains("serial number S1"));
     }
 }

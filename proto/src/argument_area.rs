@@ -44,12 +44,12 @@ pub fn places(part: &[u8]) -> impl Iterator<Item = usize> {
     memmem::find_iter(part, MARK.as_bytes()).filter(move |at| part.get(*at..at + LENGTH).is_some_and(is_place))
 }
 
-/// What a place is filled with.
-pub fn filling(arguments: &str) -> Result<Arc<[u8]>, String> {
+/// What a place is filled with. `field`: where whoever reads the error can shorten it.
+pub fn filling(arguments: &str, field: &str) -> Result<Arc<[u8]>, String> {
     let length = arguments.len();
     if length > LENGTH {
         return Err(format!(
-            "the kernel's arguments have {length} bytes, the image has room for {LENGTH}: shorten netboot.osie.kernelParams"
+            "the kernel's arguments have {length} bytes, the image has room for {LENGTH}: shorten {field}"
         ));
     }
     let mut filled = vec![b' '; LENGTH];
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn arguments_that_have_no_room_are_refused() {
-        assert_eq!(filling("a=b").expect("filled")[..5], *b"a=b  ");
-        assert_eq!(filling(&"x".repeat(LENGTH)).expect("filled").len(), LENGTH);
-        assert!(filling(&"x".repeat(LENGTH + 1)).expect_err("too long").contains("kernelParams"));
+        assert_eq!(filling("a=b", "x").expect("filled")[..5], *b"a=b  ");
+        assert_eq!(filling(&"x".repeat(LENGTH), "x").expect("filled").len(), LENGTH);
+        assert!(filling(&"x".repeat(LENGTH + 1), "a.field").expect_err("too long").contains("shorten a.field"));
     }
 
     proptest! {

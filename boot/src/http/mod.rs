@@ -118,7 +118,7 @@ async fn filled(server: &Arc<Server>, path: &Path, arguments: &str) -> std::io::
     if places.is_empty() {
         return Err(std::io::Error::other("it has no place for kernel arguments"));
     }
-    Ok((places, area::filling(arguments).map_err(std::io::Error::other)?))
+    Ok((places, area::filling(arguments, script::KERNEL_PARAMS).map_err(std::io::Error::other)?))
 }
 
 fn answer(status: StatusCode, headers: impl IntoIterator<Item = (http::HeaderName, String)>, body: Body) -> Response {

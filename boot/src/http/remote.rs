@@ -3,6 +3,7 @@
 use super::range::{heads, part};
 use super::{CHUNK, answer as respond, text_answer};
 use crate::origin::{Origins, USER_AGENT};
+use crate::script::KERNEL_PARAMS;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -21,7 +22,7 @@ pub(super) async fn answer(
         let why = "this image's source is a boot service, which fetches it again: name the server that has the file\n";
         return text_answer(StatusCode::LOOP_DETECTED, why.to_owned(), head);
     }
-    let filling = match area::filling(arguments) {
+    let filling = match area::filling(arguments, KERNEL_PARAMS) {
         Ok(filling) => filling,
         Err(why) => return text_answer(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n"), head),
     };

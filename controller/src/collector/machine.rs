@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::index::IndexKey;
 use crate::machine::gather::{self, Memo};
 use crate::machine::{hosts::disrupt_for_gone, want_bmc};
+use crate::went_back;
 use api::labels;
 use executor::act;
 use planner::machine::leftovers::{self, Plan};
@@ -68,6 +69,7 @@ async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Leftover
         true => gather::servers::inventory(c, &mut left.own).await?,
         false => left.own.hardware = c.world.hardware.all(),
     }
+    left.own.no_grants = went_back::forbids_grant(c);
     left.own.bmc = gather::bmc(c, leftovers::server(&left));
     left.own.report = gather::report(c, leftovers::server(&left));
     Ok(left)

@@ -5,6 +5,7 @@
 mod bare;
 mod boot;
 mod deleted;
+mod erased;
 mod examples;
 mod exchange;
 mod growth;

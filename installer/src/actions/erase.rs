@@ -1,5 +1,6 @@
 //! `erase`: all disks of the server, at the same time, but for those of one NVMe controller, which erases all of its namespaces at once. It is
-//! a success when each of them is shown to be erased; its report has a line for each, whatever became of it. `inspect` tells of the disks alone.
+//! a success when there is one, and each is shown to be erased; its report has a line for each, whatever became of it. `inspect` tells of the
+//! disks alone.
 //!
 //! USB disks and removable media, what a BMC shows as a medium among them, are skipped, and told of. A bay for hot-swapping makes its disk
 //! removable, too: such a disk is erased. A read-only disk is a failure, for something was on it before it was that, and so is one without a
@@ -38,7 +39,17 @@ fn before(disk: &Known) -> Option<Report> {
     Some(Report { why: Some(why.to_owned()), ..Report::of(disk, outcome) })
 }
 
-pub(crate) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
+pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
+    match all(disks, action.deadline, lines).await? {
+        0 => Err(
+            "there is no disk to erase: the kernel of this installer has no driver for it, or it was removed".to_owned()
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// How many were erased: all of them.
+pub(crate) async fn all(disks: &Disks, deadline: Instant, lines: &Lines) -> Result<usize, String> {
     let driverless = "is a controller of disks without a driver in this installer: what is behind it is not seen";
     let mut reports: Vec<Report> =
         disks.without_driver().into_iter().map(|address| Report::unserved(address, driverless)).collect();
@@ -53,13 +64,7 @@ pub(crate) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
         let node = disks.node(&disk);
         groups.entry(group).or_default().push((Arc::new(disk), node));
     }
-    if groups.is_empty() && reports.iter().all(|report| report.result == Outcome::Skipped) {
-        return Err(
-            "there is no disk to erase: the kernel of this installer has no driver for it, or it is gone".to_owned()
-        );
-    }
     let (say, mut said) = mpsc::unbounded_channel::<String>();
-    let deadline = action.deadline;
     let erased = groups.into_values().map(|group| {
         let say = say.clone();
         tokio::task::spawn_blocking(move || {
@@ -83,7 +88,7 @@ pub(crate) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
     let failed = reports.iter().filter(|report| matches!(report.result, Outcome::Failed | Outcome::Unserved));
     let failed: Vec<&str> = failed.map(|report| report.name.as_str()).collect();
     match failed.is_empty() {
-        true => Ok(()),
+        true => Ok(reports.iter().filter(|report| report.result == Outcome::Erased).count()),
         false => Err(format!("not erased: {}", failed.join(", "))),
     }
 }
@@ -179,5 +184,6 @@ mod tests {
         machine.disk("pci0/usb1/sda", 1 << 30, &[]);
         let why = run(&machine.disks(), &action, &lines).await.expect_err("refused");
         assert!(why.contains("no disk to erase"), "{why}");
+        assert_eq!(all(&machine.disks(), action.deadline, &lines).await, Ok(0));
     }
 }

@@ -31,8 +31,6 @@ pub struct Observed {
     pub images: BTreeMap<(ImageKind, String), ImageSeen>,
     /// In the machine's namespace.
     pub snapshots: BTreeMap<String, SnapshotSeen>,
-    /// Why nothing may be granted on any DPU now (*TimeWentBack*).
-    pub no_grants: Option<Reason>,
     /// The image of a holder pod's only container.
     pub holder_image: String,
     /// By which it is pulled: Secrets of the pod's namespace.
@@ -78,12 +76,14 @@ pub struct Belongings {
     pub pod_nics: Vec<Arc<NicAttachment>>,
     /// Of this machine.
     pub holder_pods: Vec<HolderPodSeen>,
-    /// Of the claims' volumes, whatever DPU reports them.
+    /// Of the claims' volumes and of the VNics, whatever DPU reports them; and all of its own DPUs'.
     pub orphans: Vec<OrphanOn>,
     /// By CSI driver: how its storage can be told to refuse a silent holder, in the words of `Dpu.status.connectors`.
     pub fences: BTreeMap<String, String>,
     /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.
     pub fence_problems: BTreeMap<String, String>,
+    /// Why nothing may be granted on any DPU now (*TimeWentBack*).
+    pub no_grants: Option<Reason>,
     /// All of the machine's namespace.
     pub vnics: BTreeMap<String, Arc<VNic>>,
 }

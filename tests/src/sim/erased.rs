@@ -1,5 +1,6 @@
 //! Servers with a DPU whose own disks are erased before they are free: their policy says Erase.
 
+use super::host::LocalDisk;
 use super::life::{self, is_clean};
 use super::simulation::{INVENTORY, Simulation, USER};
 use api::dpu::PowerDomain;
@@ -38,6 +39,11 @@ fn report(s: &Simulation) -> Option<Report> {
 
 /// The server is free only once it is erased, and off.
 async fn given_back(s: &Simulation) -> Result<(), String> {
+    released(s, 1).await
+}
+
+/// So many disks were its own.
+async fn released(s: &Simulation, disks: usize) -> Result<(), String> {
     let host = &s.scene.hosts[0];
     let is_free = |s: &Simulation| life::is_unclaimed(&server(s));
     s.until("the server is free", is_free).await?;
@@ -48,7 +54,7 @@ async fn given_back(s: &Simulation) -> Result<(), String> {
         return wrong(s, "the server was given back on");
     }
     match report(s) {
-        Some(report) if report.result == "Erased" && report.disks.len() == 1 => {
+        Some(report) if report.result == "Erased" && report.disks.len() == disks => {
             s.until("nothing is left", is_clean).await
         }
         report => wrong(s, &format!("the report is {report:?}")),
@@ -92,7 +98,7 @@ pub async fn fails(s: &Simulation) -> Result<(), String> {
     life::delete(s, "bm-01").await?;
     acted(s, &[])?;
     life::create(s, "bm-01", 7).await?;
-    host.erases_nothing(true);
+    host.has(LocalDisk::Broken);
     s.delete(MACHINES, USER, "bm-01");
     let ready = |s: &Simulation| life::ready(s)["reason"].clone();
     s.until("it is incomplete", |s| ready(s) == "EraseIncomplete").await?;
@@ -104,11 +110,20 @@ pub async fn fails(s: &Simulation) -> Result<(), String> {
     if ready(s) != "EraseIncomplete" || life::is_unclaimed(&server(s)) {
         return wrong(s, "it waits for a person");
     }
-    host.erases_nothing(false);
+    host.has(LocalDisk::Works);
     s.change(HARDWARE, INVENTORY, "server-1", |server| {
         server["metadata"]["annotations"][labels::ERASE_REQUESTED_AT] = json!("2030-01-01T00:00:00Z");
     });
     given_back(s).await
+}
+
+/// A server without a disk of its own has nothing that the next machine could find.
+pub async fn diskless(s: &Simulation) -> Result<(), String> {
+    begin(s);
+    s.scene.hosts[0].has(LocalDisk::Absent);
+    life::create(s, "bm-01", 7).await?;
+    s.delete(MACHINES, USER, "bm-01");
+    released(s, 0).await
 }
 
 /// The power fails while it is erased; then the agent is started anew, and the DPU.

@@ -8,6 +8,7 @@ mod eraser;
 mod firmware;
 
 pub use bmc::{DpuBmc, HostBmc, Manners};
+pub use eraser::LocalDisk;
 pub use firmware::Listing;
 
 use super::random::Random;
@@ -146,7 +147,7 @@ struct State {
     counts: bool,
     /// A guest has run, and nothing has erased the server's own disk since.
     is_dirty: bool,
-    erases_nothing: bool,
+    local_disk: LocalDisk,
     /// What the firmware took when it looked last, if it was told once or always.
     booted: Option<BootSource>,
     /// Actions that had an effect.
@@ -198,7 +199,7 @@ impl Host {
             strays: 0,
             counts: true,
             is_dirty: false,
-            erases_nothing: false,
+            local_disk: LocalDisk::Works,
             booted: None,
             actions: Vec::new(),
         };
@@ -402,7 +403,7 @@ impl Host {
                 return;
             }
             if state.power == PowerState::On && (state.found || state.own_disk == Some(true)) {
-                state.is_dirty = true;
+                state.is_dirty = state.local_disk != LocalDisk::Absent;
                 state.guest_since = Some(runtime::clock::now());
             }
         });

@@ -114,6 +114,7 @@ fn seen_on(hosts: usize, scenario: impl AsyncFnOnce(&Simulation) -> Result<(), S
 fn a_server_with_a_dpu_is_erased_before_it_is_free() {
     seen_alone(async |s| erased::exact(s, &[PowerAction::On]).await);
     seen_alone(erased::fails);
+    seen_alone(erased::diskless);
     simulate(async { erased::interrupted(&mut Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|error: String| panic!("{error}"));
     each(cases(&[Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer], 110, wide(9)), |plan| {

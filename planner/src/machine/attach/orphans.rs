@@ -1,6 +1,6 @@
 //! What the machine's own host has although no attachment explains it.
 
-use crate::machine::observed::{Belongings, Observed, OrphanOn};
+use crate::machine::observed::{Belongings, OrphanOn};
 use crate::machine::situation::Host;
 use crate::reason::{Reason, Waiting};
 use api::dpu::OrphanKind;
@@ -20,10 +20,18 @@ impl OrphanOn {
 }
 
 /// Why this host gets no cloud-init disk now: it has one that no attachment explains, in the one place for it.
-pub(in crate::machine) fn seed_shown(o: &Observed, host: Host<'_>) -> Option<Reason> {
-    let is_seed = |one: &&OrphanOn| one.orphan.kind == OrphanKind::Disk && one.orphan.volume.is_none();
+pub(in crate::machine) fn seed_shown(o: &Belongings, host: Host<'_>) -> Option<Reason> {
+    shown(o, host, |one| one.orphan.kind == OrphanKind::Disk && one.orphan.volume.is_none())
+}
+
+/// What of that this host has.
+pub(in crate::machine) fn shown(
+    o: &Belongings,
+    host: Host<'_>,
+    is_meant: impl Fn(&OrphanOn) -> bool,
+) -> Option<Reason> {
     let here = |one: &&OrphanOn| one.dpu.uid() == host.dpu.uid() && !one.is_down();
-    let count = o.orphans.iter().filter(here).filter(is_seed).count();
+    let count = o.orphans.iter().filter(here).filter(|one| is_meant(one)).count();
     let (hardware, dpu) = (host.name().to_owned(), host.dpu.name().to_owned());
     (count > 0).then(|| Waiting::HardwareHasOrphans { hardware, dpu, count }.into())
 }

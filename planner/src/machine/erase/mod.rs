@@ -114,19 +114,12 @@ enum End {
 }
 
 fn follow(o: &Owned<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp, draft: &mut Draft) -> End {
-    let disks = reported(run);
-    match ended(run) {
-        Some(Ok(())) => match judge(hardware, &disks) {
-            Ok(()) => return End::Erased(disks),
-            Err(why) => return End::Not(why),
-        },
-        Some(Err(reason)) => {
-            // The disks, by their serial numbers, say more than the Workflow.
-            let why = judge(hardware, &disks).err().filter(|_| !disks.is_empty());
+    if let Some(ended) = ended(run) {
+        let failed = ended.err().map(|reason| {
             let failed = run.status.as_ref().map(failure).filter(|failed| !failed.is_empty());
-            return End::Not(why.or(failed).unwrap_or_else(|| reason.message()));
-        }
-        None => {}
+            failed.unwrap_or_else(|| reason.message())
+        });
+        return concluded(hardware, reported(run), failed);
     }
     let (hardware_name, workflow) = (name(&hardware.metadata).to_owned(), name(&run.metadata).to_owned());
     let nothing = "within 20 minutes";
@@ -154,9 +147,21 @@ fn reported(run: &Workflow) -> Vec<Disk> {
     report.and_then(|action| action.message.as_deref()).map(erase::disks).unwrap_or_default()
 }
 
+/// How the run ended that reported this; `failed`: what it says of itself, if it failed.
+fn concluded(hardware: &Hardware, disks: Vec<Disk>, failed: Option<String>) -> End {
+    match (judge(hardware, &disks), failed) {
+        (Ok(()), None) => End::Erased(disks),
+        (Err(why), None) => End::Not(why),
+        // The disks, by their serial numbers, say more.
+        (Err(why), Some(_)) if !disks.is_empty() => End::Not(why),
+        (_, Some(failed)) => End::Not(failed),
+    }
+}
+
 fn judge(hardware: &Hardware, report: &[Disk]) -> Result<(), String> {
     let devices: Vec<&str> = hardware.spec.disks.iter().filter_map(|disk| disk.device.as_deref()).collect();
-    erase::judge(report, &devices, &erase::seen(&hardware.metadata)?)
+    // With a DPU a server need not have a disk of its own.
+    erase::judge(report, &devices, &erase::seen(&hardware.metadata)?, is_bare(hardware))
 }
 
 /// `None`: the host of a server that is given back is off. Nobody is switched off for a machine that is not there, but for what the

@@ -5,11 +5,12 @@
 //! The eraser is a DiskAttachment without a volume; its UID stands in the record where a Workflow's stands for a server without a DPU. It is
 //! there as long as its erasing is on record and not over: nothing else of a release takes it away ([`keeps`]).
 
-use super::{End, due, judge, off, report, write};
+use super::{End, concluded, due, off, report, write};
 use crate::about::About;
 use crate::dpu::eraser;
 use crate::erase::{self, Phase, Record};
 use crate::host::{BmcNeed, PowerAction, PowerState};
+use crate::machine::attach::orphans;
 use crate::machine::attach::seen::{Seen, not_exposed};
 use crate::machine::boot::{self, Disk, Next};
 use crate::machine::draft::Draft;
@@ -45,6 +46,10 @@ pub(super) fn plan(
     now: Timestamp,
     draft: &mut Draft,
 ) -> Option<Reason> {
+    if let Some(reason) = forbidden(o, host) {
+        draft.wake(now + orphans::EVERY);
+        return Some(reason);
+    }
     let hardware = host.hardware;
     let number = record.as_ref().map_or(0, |record| record.number);
     let eraser = record.as_ref().and_then(|record| {
@@ -64,6 +69,12 @@ pub(super) fn plan(
         End::Not(message) => Some(Failed::EraseIncomplete { hardware: host.name().to_owned(), message }.into()),
         End::Waits(reason) => Some(reason),
     }
+}
+
+/// Somebody's system may run on what nobody can explain: nothing is powered off under it, and no disk erased. So it is of a host with
+/// orphans, and while nobody knows what hosts were shown.
+fn forbidden(o: &Owned<'_>, host: Host<'_>) -> Option<Reason> {
+    orphans::shown(o, host, |_| true).or_else(|| o.no_grants.clone())
 }
 
 fn erasers<'a>(o: &'a Owned<'_>) -> impl Iterator<Item = &'a DiskAttachment> {
@@ -150,17 +161,9 @@ fn follow(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestamp
     let is_of_this_start = |report: &&EraserReport| started && record.at.is_some_and(|at| report.at.0 > at);
     let report = told(eraser).filter(|report| is_of_this_start(report) && !is_to_be_reset(o, host));
     match report.map(|report| (report.state, &report.message)) {
-        Some((EraserState::Success, message)) => {
-            let disks = erase::disks(message);
-            return match judge(host.hardware, &disks) {
-                Ok(()) => End::Erased(disks),
-                Err(why) => End::Not(why),
-            };
-        }
+        Some((EraserState::Success, message)) => return concluded(host.hardware, erase::disks(message), None),
         Some((EraserState::Failed, message)) => {
-            let disks = erase::disks(message);
-            let why = judge(host.hardware, &disks).err().filter(|_| !disks.is_empty());
-            return End::Not(why.unwrap_or_else(|| message.lines().last().unwrap_or_default().to_owned()));
+            return concluded(host.hardware, erase::disks(message), Some(newest(message)));
         }
         Some((EraserState::Running, _)) | None => {}
     }

@@ -23,6 +23,15 @@ fn made(state: &State) -> Option<PathBuf> {
     path.starts_with(&state.dpu.run_dir).then_some(path)
 }
 
+/// The server's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalDisk {
+    Works,
+    /// It takes no writes.
+    Broken,
+    Absent,
+}
+
 impl Host {
     /// False: it was booted from something else.
     pub(super) fn erases(self: &Arc<Self>, state: &mut State) -> bool {
@@ -32,9 +41,10 @@ impl Host {
             if state.power != PowerState::On || made(state).as_ref() != Some(&eraser) {
                 return;
             }
-            match state.erases_nothing {
-                true => say(&eraser, Said::Failed, FAILED),
-                false => {
+            match state.local_disk {
+                LocalDisk::Broken => say(&eraser, Said::Failed, FAILED),
+                LocalDisk::Absent => say(&eraser, Said::Success, "erases 0 disks"),
+                LocalDisk::Works => {
                     state.is_dirty = false;
                     say(&eraser, Said::Success, ERASED);
                 }
@@ -48,9 +58,8 @@ impl Host {
         self.state().is_dirty
     }
 
-    /// The server's own disk is broken, or not any more.
-    pub fn erases_nothing(&self, nothing: bool) {
-        self.state().erases_nothing = nothing;
+    pub fn has(&self, local_disk: LocalDisk) {
+        self.state().local_disk = local_disk;
     }
 }
 
