@@ -126,7 +126,10 @@ pub(super) fn ask(
         draft.act(Action::RememberSystemUuid { name: hardware_name.clone(), uuid: seen.system_uuid.clone() });
         return Err(Waiting::Creating { what: About::ServerRecord(hardware_name) }.into());
     }
-    if let Some((rung, _)) = left.iter().find(|(_, change)| is_so(change, &seen.boot)) {
+    // What was there before the last start is no answer to what is asked for now.
+    let is_asked = o.bmc.boot_sent_at.is_some_and(|sent| o.record.at.is_none_or(|at| sent >= at));
+    let told = if is_asked { left.len() } else { 1 };
+    if let Some((rung, _)) = left.iter().take(told).find(|(_, change)| is_so(change, &seen.boot)) {
         return Ok(rung.word());
     }
     // What was told so often and is not shown is not taken.

@@ -27,6 +27,7 @@ pub struct Firmware {
     pub always: Option<BootOverride>,
     pub order: Vec<String>,
     pub post_over: Option<Timestamp>,
+    pub sent_at: Option<Timestamp>,
     /// So often it was told what it does not show.
     pub not_taken: u32,
     /// By which it asked the network, each time that it was started.
@@ -69,7 +70,7 @@ impl World {
     }
 
     pub(super) fn configure(&mut self, change: &BootChange) {
-        self.firmware.not_taken = 0;
+        (self.firmware.not_taken, self.firmware.sent_at) = (0, Some(self.now));
         match change {
             BootChange::Next { source, .. } if self.firmware.stays_legacy => {
                 self.next = Some(BootOverride { source: *source, mode: Some(BootMode::Legacy) });

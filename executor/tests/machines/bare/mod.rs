@@ -243,8 +243,9 @@ impl World {
             let system_uuid = self.uuid.map(str::to_owned);
             let host = HostObserved { boot, post, system_uuid, ..HostObserved::with_power(self.power) };
             let (host, read_at, accepted_at) = (Seen::Fresh(host), Some(self.now), self.accepted_at);
-            let (listing_since, boot_attempts) = (self.firmware.post_over, self.firmware.not_taken);
-            o.bmc = BmcSeen { host, read_at, accepted_at, listing_since, boot_attempts, ..BmcSeen::default() };
+            o.bmc = BmcSeen { host, read_at, accepted_at, ..BmcSeen::default() };
+            (o.bmc.listing_since, o.bmc.boot_attempts) = (self.firmware.post_over, self.firmware.not_taken);
+            o.bmc.boot_sent_at = self.firmware.sent_at;
         }
         let seen = |dpu: &Arc<Dpu>| DpuSeen { dpu: dpu.clone(), silent: true, ..DpuSeen::default() };
         o.dpus = self.dpus.all().map(seen).collect();
