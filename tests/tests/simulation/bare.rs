@@ -33,7 +33,7 @@ fn its_bmc_shows_an_override_for_once_and_its_firmware_boots_the_disk() {
         simulate(async {
             let s = Kind::Bare.start(plan.clone());
             s.scene.hosts[0].ignores_once();
-            bare::life(&s, None).await
+            bare::life_without_once(&s).await
         })
     });
 }
