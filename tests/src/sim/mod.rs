@@ -25,6 +25,7 @@
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
+//! | `counted.rs` | what a controller counts of it |
 //! | `bare.rs` | a server without a DPU, which a workflow installs over the network |
 //! | `choice.rs` | machines that find no server |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
@@ -42,6 +43,7 @@ pub mod bare;
 pub mod bmc_objects;
 mod bmcs;
 pub mod choice;
+pub mod counted;
 pub mod csi;
 pub mod elsewhere;
 pub mod erased;

@@ -4,7 +4,7 @@
 use super::{cases, each, sample, seed, simulate};
 use std::sync::OnceLock;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, network as scene, way_out};
+use tests::sim::{Simulation, counted, network as scene, way_out};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {
@@ -27,6 +27,12 @@ fn a_chassis_is_dead_while_a_group_changes_and_the_database_is_put_back() {
 #[test]
 fn a_controller_that_starts_where_all_is_right_writes_its_token() {
     simulate(async { scene::idle_restart(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn the_free_addresses_of_a_subnet_are_told() {
+    simulate(async { counted::free_addresses(&Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));
 }
 
