@@ -20,6 +20,7 @@
 //! | `csi.rs` | the node plug-in of other people's CSI driver, which misbehaves |
 //! | `kubelet.rs` | the kubelets that run holder pods |
 //! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
+//! | `events.rs` | what users are told of NICs |
 //! | `elsewhere.rs` | hosts that do not boot from their boot disk |
 //! | `leftovers.rs` | what a machine that is gone has left |
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
@@ -47,6 +48,7 @@ pub mod counted;
 pub mod csi;
 pub mod elsewhere;
 pub mod erased;
+pub mod events;
 pub mod faults;
 mod groups;
 mod held;
