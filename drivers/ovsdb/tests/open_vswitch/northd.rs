@@ -343,5 +343,13 @@ fn advertised(ovn: &Ovn) {
         for wanted in [format!("addr_mode = \"{mode}\""), format!("prefix = {prefix}"), "mtu = 1442".to_owned()] {
             assert!(flow.contains(&wanted), "{wanted} in {flow}");
         }
+        // What `ovn-controller` says by itself (RFC 4861 section 6.2.4): an answer to a guest that asks has no resolver in OVN 23.03.
+        let of_port = format!("logical_port=mp-{subnet}.gateway");
+        let said = ovn.south.tool("ovn-sbctl", &["--bare", "--columns=options", "find", "port_binding", &of_port]);
+        for wanted in
+            ["ipv6_ra_rdnss=fd00:1::53", "ipv6_ra_dnssl=blue.example", "ipv6_ra_mtu=1442", "ipv6_ra_send_periodic=true"]
+        {
+            assert!(said.contains(wanted), "{wanted} in {said}");
+        }
     }
 }
