@@ -27,6 +27,7 @@
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
 //! | `counted.rs` | what a controller counts of it |
+//! | `token.rs` | the token of OVN after a restore of etcd |
 //! | `bare.rs` | a server without a DPU, which a workflow installs over the network |
 //! | `choice.rs` | machines that find no server |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
@@ -73,6 +74,7 @@ mod signal;
 pub mod simulation;
 mod storage;
 pub mod told;
+pub mod token;
 pub mod upkeep;
 pub mod verbs;
 pub mod way_out;

@@ -4,7 +4,7 @@
 use super::{cases, each, sample, seed, simulate};
 use std::sync::OnceLock;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, counted, network as scene, way_out};
+use tests::sim::{Simulation, counted, network as scene, token, way_out};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {
@@ -33,6 +33,12 @@ fn a_controller_that_starts_where_all_is_right_writes_its_token() {
 #[test]
 fn the_free_addresses_of_a_subnet_are_told() {
     simulate(async { counted::free_addresses(&Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn etcd_is_restored_to_a_time_before_the_last_leaders_while_no_controller_runs() {
+    simulate(async { token::after_a_restore(&mut Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));
 }
 
