@@ -3,6 +3,7 @@
 use super::counted::{repaired, transactions};
 use super::life::{self, condition, is_clean, runs};
 use super::simulation::{SYSTEM, Simulation, USER};
+use super::way_out;
 use planner::network::rows::{Cell, Found, KIND, PREFIX, Row, Table};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -71,8 +72,8 @@ fn switches(s: &Simulation) -> usize {
 }
 
 /// Two Vpcs with the same addresses, made in the order in which nothing is there that is needed; a third Subnet that overlaps;
-/// then all is deleted in the order in which everything is still used.
-pub async fn two_vpcs(s: &Simulation) -> Result<(), String> {
+/// then all is deleted in the order in which everything is still used. The rows before that.
+pub async fn two_vpcs(s: &Simulation) -> Result<Vec<String>, String> {
     create_machine(s, "bm-01", "one-a", "10.30.0.7");
     create_machine(s, "bm-02", "two-a", "10.30.0.7");
     for (vpc, subnet) in [("one", "one-a"), ("two", "two-a")] {
@@ -112,7 +113,24 @@ pub async fn two_vpcs(s: &Simulation) -> Result<(), String> {
         machine["spec"]["interfaces"][0]["securityGroups"] = Value::Null;
     });
     s.until("the Vpc's groups are in force again", |s| is_in_group(s, "bm-02", "two-web")).await?;
-    tear_down(s).await
+    tokio::time::sleep(LONG).await;
+    let rows = on_any_server(s);
+    tear_down(s).await?;
+    Ok(rows)
+}
+
+/// As [`way_out::told`], whichever server a machine has.
+fn on_any_server(s: &Simulation) -> Vec<String> {
+    let chassis = |machine: &str| {
+        let machine = s.machine(machine).unwrap_or_default();
+        machine["status"]["interfaces"][0]["dpuName"].as_str().unwrap_or_default().to_owned()
+    };
+    let all =
+        ["bm-01", "bm-02"].map(|machine| (format!("\"{}\"", chassis(machine)), format!("<chassis of {machine}>")));
+    let named = |row: String| all.iter().fold(row, |row, (chassis, name)| row.replace(chassis, name));
+    let mut rows: Vec<String> = way_out::told(s).into_iter().map(named).collect();
+    rows.sort();
+    rows
 }
 
 async fn tear_down(s: &Simulation) -> Result<(), String> {
