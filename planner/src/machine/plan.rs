@@ -69,6 +69,8 @@ pub struct PowerOrder {
     pub booted_elsewhere: bool,
     /// This powers the host on into its firmware's setup.
     pub into_setup: bool,
+    /// By what the BMC is asked to boot the host from the network, in this start or in the next one.
+    pub netboot_by: Option<String>,
 }
 
 impl PowerOrder {
@@ -82,6 +84,7 @@ impl PowerOrder {
             boot_disk_reads: None,
             booted_elsewhere: false,
             into_setup: false,
+            netboot_by: None,
         }
     }
 }
@@ -278,6 +281,11 @@ pub enum Action {
     RememberBootPath {
         name: String,
         path: Option<String>,
+    },
+    /// By what the BMC was asked when the server booted from the network, for the next time; `None`: by what is asked for first.
+    RememberNetboot {
+        name: String,
+        by: Option<String>,
     },
     /// Which server the BMC is of, before that is started from the network; `None`: the BMC does not tell.
     RememberSystemUuid {
