@@ -44,7 +44,7 @@ fn example() -> Network {
 }
 
 fn of<'a>(network: &'a Network, vpc: &str) -> Vec<&'a Subnet> {
-    network.subnets.iter().filter(|subnet| subnet.spec.vpc.as_ref().is_some_and(|named| named.name == vpc)).collect()
+    network.subnets.iter().filter(|subnet| subnet.spec.vpc.name == vpc).collect()
 }
 
 fn ask(network: &Network, from: &str, to: &str, packet: Packet) -> Trace {
