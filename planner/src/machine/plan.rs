@@ -112,6 +112,11 @@ pub enum Told {
         interface: String,
         dpu: String,
     },
+    /// The same while the host runs.
+    NicPlugged {
+        interface: String,
+        dpu: String,
+    },
     Reachable {
         interface: String,
         address: String,
@@ -149,6 +154,7 @@ impl Told {
             | Self::VolumeCloned { .. }
             | Self::DiskAttached { .. }
             | Self::NicAttached { .. }
+            | Self::NicPlugged { .. }
             | Self::Reachable { .. }
             | Self::Migrating { .. } => false,
         }
@@ -162,6 +168,7 @@ impl Told {
             Self::VolumeCloned { .. } => "VolumeCloned",
             Self::DiskAttached { .. } => "DiskAttached",
             Self::NicAttached { .. } => "NicAttached",
+            Self::NicPlugged { .. } => "NicPlugged",
             Self::Reachable { .. } => "Reachable",
             Self::GuestPoweredOff { .. } => "GuestPoweredOff",
             Self::Migrating { .. } => "Migrating",
@@ -182,6 +189,11 @@ impl Told {
             Self::VolumeCloned { disk, claim } => format!("PersistentVolumeClaim '{claim}' of disk '{disk}' is bound"),
             Self::DiskAttached { disk, dpu } => format!("Dpu '{dpu}' presents disk '{disk}' to the host"),
             Self::NicAttached { interface, dpu } => format!("Dpu '{dpu}' presents interface '{interface}' to the host"),
+            Self::NicPlugged { interface, dpu } => {
+                format!(
+                    "Dpu '{dpu}' has hot-plugged interface '{interface}' into the running host, and its port is in force"
+                )
+            }
             Self::Reachable { interface, address } => {
                 format!("the guest answers on interface '{interface}' as {address}")
             }
