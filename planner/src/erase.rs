@@ -398,7 +398,8 @@ mod tests {
     #[test]
     fn an_event_says_that_there_was_no_disk() {
         let at = jiff::Timestamp::UNIX_EPOCH;
-        let mut report = Report { result: "Erased".to_owned(), at, machine: "a/b".to_owned(), disks: vec![], why: None };
+        let mut report =
+            Report { result: "Erased".to_owned(), at, machine: "a/b".to_owned(), disks: vec![], why: None };
         assert_eq!(report.told("hw"), "Hardware 'hw' has no disk of its own to erase");
         report.disks = vec![disk("sda", "S1", "", Outcome::Erased)];
         assert!(report.told("hw").contains("serial number S1"));

@@ -318,7 +318,12 @@ fn attach(o: &Observed, claim: &ClaimSeen, draft: &mut Draft) -> Reason {
         }),
         seed_secret_name: None,
         eraser: None,
-        import: http.map(|HttpSource { url, checksum, ca_bundle, format }| ImportSource { url, checksum, ca_bundle, format }),
+        import: http.map(|HttpSource { url, checksum, ca_bundle, format }| ImportSource {
+            url,
+            checksum,
+            ca_bundle,
+            format,
+        }),
         bus: DiskBus::NVMe,
         slot: DiskSlot::HotPlug,
         serial: names::serial(uid(claim_meta)),

@@ -106,6 +106,9 @@ pub struct PowerStatus {
     /// How often that was done since the last start from the boot disk.
     #[serde(default, skip_serializing_if = "crate::dpu::is_zero")]
     pub setup_starts: u32,
+    /// How often the host was powered off because the agent of the Workflow in startedFor was no longer heard.
+    #[serde(default, skip_serializing_if = "crate::dpu::is_zero")]
+    pub agent_resets: u32,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]

@@ -41,9 +41,8 @@ fn before(disk: &Known) -> Option<Report> {
 
 pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
     match all(disks, action.deadline, lines).await? {
-        0 => Err(
-            "there is no disk to erase: the kernel of this installer has no driver for it, or it was removed".to_owned()
-        ),
+        0 => Err("there is no disk to erase: the kernel of this installer has no driver for it, or it was removed"
+            .to_owned()),
         _ => Ok(()),
     }
 }

@@ -69,6 +69,8 @@ pub struct PowerOrder {
     pub booted_elsewhere: bool,
     /// This powers the host on into its firmware's setup.
     pub into_setup: bool,
+    /// The agent of the Workflow for which the host was started is no longer heard: that is why this powers the host off.
+    pub agent_lost: bool,
 }
 
 impl PowerOrder {
@@ -82,6 +84,7 @@ impl PowerOrder {
             boot_disk_reads: None,
             booted_elsewhere: false,
             into_setup: false,
+            agent_lost: false,
         }
     }
 }

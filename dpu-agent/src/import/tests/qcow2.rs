@@ -140,7 +140,8 @@ async fn breaking(file: Vec<u8>) -> (String, Arc<AtomicUsize>) {
                 false => body,
             };
             let length = body.len();
-            let head = format!("HTTP/1.1 {status}\r\nETag: \"1\"\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+            let head =
+                format!("HTTP/1.1 {status}\r\nETag: \"1\"\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
             let _ = stream.write_all(&[head.as_bytes(), sent].concat()).await;
         }
     });

@@ -14,7 +14,7 @@ use planner::machine::{Action, plan};
 use serde_json::json;
 
 /// The user's Template has this text; nothing: there is none.
-fn show(world: &mut World, text: Option<&str>) {
+pub(super) fn show(world: &mut World, text: Option<&str>) {
     let own = (super::USER.to_owned(), "debian".to_owned());
     let old: Option<Template> = world.templates.remove(&own);
     if let Some(text) = text {
