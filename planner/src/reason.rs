@@ -50,6 +50,7 @@ reasons! {
         NetbootAwaited { hardware: String, seen: String } "host '{hardware}' was powered on to boot from the network: {seen}", next "kubectl logs -n metalplane-system statefulset/metalplane-boot";
         NetbootNext { hardware: String, by: &'static str } "host '{hardware}' was powered on to boot from the network, its firmware is done, and nothing was heard of it: the controller powers it off, and asks its BMC by {by}", next "look at the console of the server; kubectl logs -n metalplane-system statefulset/metalplane-boot";
         Installing { workflow: String, action: String, at: usize, of: usize } "Workflow '{workflow}' runs action '{action}' ({at} of {of})", next "kubectl get workflow {workflow} -n INVENTORY -o yaml";
+        AgentLost { workflow: String, message: String } "Workflow '{workflow}': {message}", next "look at the console of the server; kubectl get workflow {workflow} -n INVENTORY -o yaml";
         Erasing { hardware: String, by: String, what: String } "the controller has the disks of host '{hardware}' erased before Hardware '{hardware}' is free ({by}): {what}", next "look at the console of the server: the progress is there";
         EraserAwaited { hardware: String, dpu: String } "host '{hardware}' was powered on from the eraser that Dpu '{dpu}' presents, and the eraser has not reported yet", next "look at the console of the server; a firmware with secure boot on refuses the eraser";
         NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "kubectl get hardware -A";
