@@ -226,7 +226,8 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestam
         netboot::worked(o, hardware, uid(&workflow.metadata), draft);
     }
     let over = since.map(|since| since + LIMIT).filter(|_| !super::is_running(workflow));
-    if let (Some(over), Some(began), None) = (over, began, seen.as_ref()) {
+    // An agent that was served something came, whatever became of the report.
+    if let (Some(over), Some(began), None, None) = (over, began, seen.as_ref(), at.as_ref()) {
         let run = (uid(&workflow.metadata), began);
         if let Some(reason) = netboot::next(o, hardware, run, over <= now, now, draft) {
             return Run::Comes(reason);
