@@ -4,16 +4,13 @@
 use super::again::serving;
 use super::extras::Extras;
 use super::serve::{Place, served_now, standing};
-use super::status::set;
+use super::status::{AGENT_LOST, QUEUED, begins, heard_again, lost, set};
 use super::turn::{has_begun, open, turn};
 use super::{MOST_SERVED, is_whole, later, state, state_of, timeout_of};
 use api::tinkerbell::Workflow;
-use api::tinkerbell::workflow::{WorkflowCondition, WorkflowStatus};
+use api::tinkerbell::workflow::WorkflowStatus;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
-
-const QUEUED: &str = "Queued";
-const AGENT_LOST: &str = "AgentLost";
 
 /// What an agent is at, or will be, before a Workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +88,7 @@ pub fn told(
     let (before, extras) = served_now(workflow)?;
     let mut status = before.clone();
     queued(&mut status, &awaited(workflow), ahead, now);
-    lost(&mut status, &extras, &at_work(workflow), heard, now);
+    silent(&mut status, &extras, &at_work(workflow), heard, now);
     (status != *before).then_some(status)
 }
 
@@ -116,12 +113,7 @@ fn queued(status: &mut WorkflowStatus, awaited: &[&str], ahead: impl Fn(&str) ->
     }
 }
 
-/// It waits for no other one, or no longer.
-pub(super) fn begins(status: &mut WorkflowStatus) {
-    status.conditions.retain(|condition| condition.type_ != QUEUED);
-}
-
-fn lost(
+fn silent(
     status: &mut WorkflowStatus,
     extras: &Extras,
     at_work: &[(&str, Option<Timestamp>)],
@@ -138,7 +130,7 @@ fn lost(
             let message = lost_message(status, extras, agent, since);
             set(status, AGENT_LOST, "True", "NotHeard", &message, now);
         }
-        None if all.iter().all(|(_, heard)| *heard == Heard::Now) => back(status, now),
+        None if all.iter().all(|(_, heard)| *heard == Heard::Now) => heard_again(status, now),
         None => {}
     }
 }
@@ -163,28 +155,10 @@ fn lost_message(status: &WorkflowStatus, extras: &Extras, agent: &str, since: Ti
     )
 }
 
-/// An agent reports, or asks: if it is the only one, none is lost. Of several the one that is lost may be another.
-pub(super) fn heard_of(status: &mut WorkflowStatus, now: Timestamp) {
-    let agent = status.tasks.first().map(|task| task.agent_id.clone());
-    if status.tasks.iter().all(|task| Some(&task.agent_id) == agent.as_ref()) {
-        back(status, now);
-    }
-}
-
-fn back(status: &mut WorkflowStatus, now: Timestamp) {
-    if lost_condition(status).is_some() {
-        set(status, AGENT_LOST, "False", "HeardAgain", "every agent that is at work is heard", now);
-    }
-}
-
-fn lost_condition(status: &WorkflowStatus) -> Option<&WorkflowCondition> {
-    status.conditions.iter().find(|condition| condition.type_ == AGENT_LOST && condition.status == "True")
-}
-
 /// When it was told that an agent of this Workflow, which has not ended, is no longer heard, and how.
 pub fn is_lost(workflow: &Workflow) -> Option<(Timestamp, &str)> {
     let (status, _) = served_now(workflow)?;
-    let condition = lost_condition(status)?;
+    let condition = lost(status)?;
     Some((condition.time.as_ref()?.0, condition.message.as_deref().unwrap_or_default()))
 }
 

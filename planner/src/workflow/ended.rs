@@ -1,11 +1,10 @@
 //! The end of a run that did not succeed: the action, the Workflow, and a condition that says what failed and what therefore never
 //! began. All or nothing: the Workflow ends with its first failure, and from then on nothing of it is served.
 
-use super::agents;
 use super::boot::eject_at_the_end;
 use super::is_whole;
 use super::message::say;
-use super::status::{current, set};
+use super::status::{begins, current, set};
 use super::turn::has_begun;
 use api::tinkerbell::workflow::{Task, WorkflowStatus};
 use jiff::Timestamp;
@@ -35,7 +34,7 @@ pub(super) fn end(status: &mut WorkflowStatus, places: &[(usize, usize)], why: &
 /// The same where the agent itself said how the action ended.
 pub(super) fn tell(status: &mut WorkflowStatus, place: Option<(usize, usize)>, why: &Why, now: Timestamp) {
     status.state = Some(why.state.to_owned());
-    agents::begins(status);
+    begins(status);
     if let Some((task, action)) = place {
         status.current_state = Some(current(&status.tasks[task], action));
     } else if let Some(current) = &mut status.current_state {

@@ -1,10 +1,9 @@
 //! Which action an agent gets.
 
 use super::again;
-use super::agents;
 use super::ended::{self, Why};
 use super::extras::Extras;
-use super::status::current;
+use super::status::{begins, current, heard_of};
 use super::turn::{has_begun, turn};
 use super::{environment, is_whole, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{ActionNamespaces, Task, Workflow, WorkflowStatus};
@@ -144,8 +143,8 @@ pub fn next(agent: &str, workflow: &Workflow, asked: Timestamp, now: Timestamp) 
         }
         again::tell_served(&mut status, place, now);
     }
-    agents::begins(&mut status);
-    agents::heard_of(&mut status, now);
+    begins(&mut status);
+    heard_of(&mut status, now);
     hand_out(workflow, &extras, status, place).map(|served| Answer::Serve(Box::new(served)))
 }
 
