@@ -3,7 +3,7 @@
 use crate::network::admission::admit;
 use crate::network::trace::{End, Network, Packet, Trace, trace};
 use api::network::VpcStatus;
-use api::{SecurityGroup, Subnet, VNic, Vpc};
+use api::{SecurityGroup, Subnet, VNic};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
