@@ -1,6 +1,7 @@
 //! `DiskAttachment` and `NicAttachment`: what one DPU is told. Written by the controller; the status by that DPU's agent.
 
 use crate::Limits;
+use crate::image::ImageFormat;
 use crate::machine::{AttachPhase, DiskBus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
@@ -174,6 +175,9 @@ pub struct ImportSource {
     /// Certificates in PEM of the authorities that vouch for the server of an https URL, instead of the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<String>,
+    /// What the URL answers: Raw, the disk byte by byte; or Qcow2.
+    #[serde(default)]
+    pub format: ImageFormat,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]

@@ -37,6 +37,8 @@ pub const FENCED: &str = "Fenced";
 pub const APPROVED: &str = "Approved";
 /// Of a HardwareReport: a Workflow was made for the server's agent by a WorkflowRuleSet.
 pub const ENROLLED: &str = "Enrolled";
+/// Of a HardwareReport whose Hardware has fields of Tinkerbell's that nothing serves: then it is there, and false.
+pub const FIELDS_SERVED: &str = "FieldsServed";
 
 /// Conditions of a Dpu.
 pub const PARKED: &str = "Parked";

@@ -115,7 +115,6 @@ pub struct ImageSource {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.format == 'Raw'").message("http.format: Qcow2 is not served yet: convert the image (qemu-img convert -O raw) and write Raw"),
     validation = Rule::new("!has(self.caBundle) || self.url.startsWith('https://')")
         .message("http.caBundle: a server is verified by https alone: write an https URL, or leave caBundle out"),
     validation = Rule::new("!has(self.caBundle) || self.caBundle.contains('-----BEGIN CERTIFICATE-----') && !self.caBundle.contains('PRIVATE KEY')")
@@ -133,7 +132,8 @@ pub struct HttpSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub ca_bundle: Option<String>,
-    /// Raw. Qcow2 is not served yet and refused.
+    /// What the URL answers: Raw, the disk byte by byte; or Qcow2, of versions 2 and 3, without a backing file, encryption or a data file.
+    /// The server of a Qcow2 image has to serve HTTP Range. The checksum is of the file as it is sent, the size of the disk in it.
     #[serde(default)]
     pub format: ImageFormat,
 }

@@ -4,7 +4,7 @@ mod status;
 
 pub use status::{
     AttachPhase, BareMetalMachineStatus, DiskStatus, InstallStatus, InterfaceStatus, MachineAddress, MachineState,
-    PowerStatus, TimelineEntry,
+    PowerStatus, TimelineAction, TimelineEntry,
 };
 
 use crate::Named;

@@ -69,7 +69,8 @@ pub struct HardwareReportStatus {
     /// The start of the installer that is served, where agents are known by sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<AgentSession>,
-    /// Of a server that was discovered, by the controller: Approved; and Enrolled, where WorkflowRuleSets are tried on the attributes.
+    /// By the controller. Of a server that was discovered: Approved; and Enrolled, where WorkflowRuleSets are tried on the attributes.
+    /// FieldsServed, which is false, where the Hardware has fields that nothing serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -5,7 +5,10 @@ use crate::args::Form;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::output::structured;
-use api::{BareMetalMachine, labels};
+use api::machine::{BareMetalMachineStatus, BootStrategy};
+use api::report::HardwareReportStatus;
+use api::{BareMetalMachine, HardwareReport, conditions, labels};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -31,6 +34,7 @@ async fn seen(cluster: &Cluster, machine: BareMetalMachine) -> Result<Explained,
         claims: allowed(cluster, claims.list(&params).await)?,
         disks: allowed(cluster, Api::all(cluster.client.clone()).list(&params).await)?,
         nics: allowed(cluster, Api::all(cluster.client.clone()).list(&params).await)?,
+        seen: report(cluster, &machine).await?.map(|status| (status, Timestamp::now())),
         machine,
     };
     // Claims of the user's own have no label of ours.
@@ -41,6 +45,20 @@ async fn seen(cluster: &Cluster, machine: BareMetalMachine) -> Result<Explained,
         }
     }
     Ok(explained)
+}
+
+/// Of a machine that is being installed over the network: what was seen of its server. The inventory may be in any namespace.
+async fn report(cluster: &Cluster, machine: &BareMetalMachine) -> Result<Option<HardwareReportStatus>, Failure> {
+    let status = machine.status.as_ref().filter(|status| status.boot_strategy == Some(BootStrategy::Workflow));
+    let installed = |status: &&BareMetalMachineStatus| conditions::is_true(&status.conditions, conditions::INSTALLED);
+    let Some(hardware) = status.filter(|status| !installed(status)).and_then(|status| status.hardware_name.as_ref())
+    else {
+        return Ok(None);
+    };
+    let named = ListParams::default().fields(&format!("metadata.name={hardware}"));
+    let reports: Api<HardwareReport> = Api::all(cluster.client.clone());
+    let found = allowed(cluster, reports.list(&named).await)?;
+    Ok(found.and_then(|all| all.into_iter().next()?.status))
 }
 
 /// `None`: the user may not read them, as a tenant may not in a DPU's namespace.

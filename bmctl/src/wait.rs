@@ -139,6 +139,7 @@ mod tests {
             in_setup: false,
             setup_starts: 0,
             netboot_by: None,
+            agent_resets: 0,
         });
         machine
     }

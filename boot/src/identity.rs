@@ -208,7 +208,7 @@ fn on_record(hardware: &Hardware) -> String {
     run.unwrap_or_default()
 }
 
-fn run(hardware: &Hardware) -> String {
+pub fn run(hardware: &Hardware) -> String {
     format!("{}/{}", hardware.metadata.uid.as_deref().unwrap_or_default(), on_record(hardware))
 }
 

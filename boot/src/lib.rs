@@ -14,6 +14,7 @@
 //! | `grpc/` | Tinkerbell's agents |
 //! | `references.rs` | the objects that templates read as `.references` |
 //! | `reports.rs` | what was seen of servers, into their HardwareReports |
+//! | `silence.rs` | which agents are no longer heard |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
 //! | `world.rs` | what the API server told, and the writes |
 //!
@@ -34,6 +35,7 @@ mod replicas;
 mod reports;
 mod script;
 mod seeds;
+mod silence;
 mod sockets;
 mod syslog;
 mod tftp;
@@ -130,7 +132,7 @@ async fn serve(
     let boots = http::Boots { script, files, origins, strangers, eyes: eyes.clone() };
     let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots };
     let web = http::serve(listener, web);
-    let agents = grpc::serve(agents, (world.clone(), seeds), identity, eyes.clone());
+    let agents = grpc::serve(agents, (world.clone(), seeds), identity.clone(), eyes.clone());
     // Tasks of their own, each run where its packet is seen: a client of TFTP waits for every block.
     let mut packets = JoinSet::new();
     if let Some(heard) = heard {
@@ -151,7 +153,7 @@ async fn serve(
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
         result = numbers => result.context("serving metrics"),
-        () = workflows::run(world.clone(), reader) => Ok(()),
+        () = workflows::run(world.clone(), identity, reader) => Ok(()),
         () = reports::run(world, kept, seen) => Ok(()),
     }
 }

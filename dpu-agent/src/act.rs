@@ -251,6 +251,7 @@ impl Actor {
                 url: import.url.clone(),
                 sha256: import.sha256.clone(),
                 ca_bundle: import.ca_bundle.clone(),
+                format: import.format,
                 volume: import.volume.handle.clone(),
                 place,
                 size_bytes: connection.size_bytes,

@@ -21,8 +21,10 @@ pub enum Packing {
     Compressed,
     /// Not compressed. What looks compressed is refused.
     Uncompressed,
-    /// Whatever it is, it is the disk; qcow2 alone is refused, for nothing boots it.
+    /// An image's `format: Raw`: whatever it is, it is the disk; qcow2 alone is refused, for nothing boots it.
     AsIs,
+    /// An image's `format: Qcow2`, and nothing else.
+    Qcow2,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +84,8 @@ pub fn format(head: &[u8], url: &str, packing: Packing) -> Result<Format, Error>
         (Packing::AsIs, true) => {
             let name = plain(url);
             let name = name.rsplit('/').next().unwrap_or("the image");
-            return Err(Error::new(Kind::Invalid, format!("{name} is a qcow2 image: convert it to raw first")));
+            let message = format!("{name} is a qcow2 image, not a raw one: write format: Qcow2, or convert it to raw");
+            return Err(Error::new(Kind::Invalid, message));
         }
         (Packing::Compressed, true) => return refused("is said to be compressed, and is qcow2: leave that out".into()),
         (_, true) => return Ok(Format::Qcow2),
@@ -91,6 +94,8 @@ pub fn format(head: &[u8], url: &str, packing: Packing) -> Result<Format, Error>
     let found = magic(head);
     match (packing, found) {
         (Packing::AsIs, _) => Ok(Format::Raw),
+        (Packing::Qcow2, Some(format)) => refused(format!("is {}, not qcow2: unpack the file", format.name())),
+        (Packing::Qcow2, None) => refused("is not a qcow2 image: write format: Raw, or convert it to qcow2".into()),
         (Packing::ByMagic | Packing::Compressed, Some(format)) => Ok(format),
         (Packing::Compressed, None) => {
             refused("is said to be compressed, and is neither gzip nor zstd, xz or bzip2".into())

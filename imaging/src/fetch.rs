@@ -15,8 +15,8 @@ use url::Url;
 const REDIRECTS: usize = 5;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How often in a row a file is asked for again of which nothing more comes, and how long before each time.
-const AGAIN: u32 = 3;
-const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const AGAIN: u32 = 3;
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Sends all of it. Returns when everything was sent, or when the receiver is gone (it says why).
 pub(crate) async fn fetch(source: &Source, chunks: &mpsc::Sender<Chunk>, progress: &Progress<'_>) -> Result<(), Error> {

@@ -1,11 +1,12 @@
 //! A qcow2 image whose file is a server's, onto a disk: the thread that unpacks asks for parts, and they are fetched for it.
 
-use crate::fetch::Parts;
+use crate::fetch::{AGAIN, PAUSE, Parts};
 use crate::held::Held;
 use crate::{CHUNKS, Copied, Error, Kind, Progress, Source, Target, beside, both, broken, qcow2, sink, unpack, until};
 use std::io;
 use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 /// What the thread asks for.
 struct Ask {
@@ -62,7 +63,14 @@ pub(crate) async fn copy(
     progress: &Progress<'_>,
     mut stopped: std::pin::Pin<&mut impl Future<Output = String>>,
 ) -> Result<Copied, Error> {
-    let file = until(stopped.as_mut(), Parts::open(source.clone())).await?;
+    let begun = async {
+        let file = Parts::open(source.clone()).await?;
+        let length = qcow2::HEAD.min(usize::try_from(file.length()).unwrap_or(usize::MAX));
+        let head = part(&file, 0, length).await?;
+        Ok((file, head))
+    };
+    let (file, head) = until(stopped.as_mut(), begun).await?;
+    unpack::begins(source, &target, &head)?;
     let digest = match source.checksum {
         Some(_) => Some(check(source, &target, &file, progress, stopped.as_mut()).await?),
         None => None,
@@ -77,7 +85,7 @@ pub(crate) async fn copy(
     let served = async {
         let mut read = 0;
         while let Some(Ask { first, length, answer }) = asked.recv().await {
-            let part = file.read(first, length).await;
+            let part = part(&file, first, length).await;
             read += length as u64;
             progress.bytes.store(read, Ordering::Relaxed);
             progress.wake.notify_one();
@@ -91,6 +99,20 @@ pub(crate) async fn copy(
     let written = writer.await.map_err(|panic| broken(source, &panic))?;
     let unpacked = both(served, written)?;
     Ok(Copied { bytes, unpacked, digest })
+}
+
+/// Asked for again where the connection broke: [`Parts`] tells whether it is the same file still.
+async fn part(file: &Parts, first: u64, length: usize) -> Result<Vec<u8>, Error> {
+    let mut tries = 0;
+    loop {
+        match file.read(first, length).await {
+            Err(error) if error.kind == Kind::Unreachable && tries < AGAIN => {
+                tries += 1;
+                sleep(PAUSE * tries).await;
+            }
+            read => return read,
+        }
+    }
 }
 
 /// Reads all of the file and compares its checksum.

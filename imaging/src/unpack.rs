@@ -97,20 +97,34 @@ pub(crate) fn qcow2(
     bytes: u64,
     mut pieces: Filling,
 ) -> Result<u64, Stop> {
-    let url = plain(&source.url);
-    let unread = |error: io::Error| match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(error) => Error::new(Kind::Invalid, format!("{url} for {}: as a qcow2 image {error}", target.name)),
-    };
+    let unread = |error| unread(source, target, error);
     let mut reader = qcow2::Reader::open(parts, bytes).map_err(unread)?;
-    let size = reader.header.size;
-    if size > target.size_bytes {
-        return Err(too_large(source, target, Some(size)).into());
-    }
+    fits(source, target, &reader.header)?;
     pieces.put(Step::Begin)?;
     let unpacked = pour(source, target, &mut reader, &mut pieces)?.map_err(unread)?;
     pieces.put(Step::End)?;
     Ok(unpacked)
+}
+
+/// Whether a qcow2 image that begins so can be written: told before all of its file is read for its checksum.
+pub(crate) fn begins(source: &Source, target: &Target, head: &[u8]) -> Result<(), Error> {
+    let header = qcow2::Header::read(head).map_err(|error| unread(source, target, error))?;
+    fits(source, target, &header)
+}
+
+fn fits(source: &Source, target: &Target, header: &qcow2::Header) -> Result<(), Error> {
+    match header.size > target.size_bytes {
+        true => Err(too_large(source, target, Some(header.size))),
+        false => Ok(()),
+    }
+}
+
+/// Why a qcow2 image was not read: its file did not come, or it is one that is not served.
+fn unread(source: &Source, target: &Target, error: io::Error) -> Error {
+    error.downcast().unwrap_or_else(|error| {
+        let (url, name) = (plain(&source.url), &target.name);
+        Error::new(Kind::Invalid, format!("{url} for {name}: as a qcow2 image {error}"))
+    })
 }
 
 /// All that comes, to the writer; inside: how much that was, or why the reader failed.

@@ -5,10 +5,13 @@
 //! make it finer where the reader may see them; where not, the machine's own rows stand in for them and a note says so.
 
 use crate::machine::steps::Step;
+use crate::netboot::report::told_now;
 use crate::reason::{self, ReasonKind};
 use api::conditions::{self, READY};
 use api::machine::{AttachPhase, BareMetalMachineStatus};
+use api::report::HardwareReportStatus;
 use api::{BareMetalMachine, DiskAttachment, NicAttachment};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -21,6 +24,8 @@ pub struct Explained {
     pub claims: Option<Vec<PersistentVolumeClaim>>,
     pub disks: Option<Vec<DiskAttachment>>,
     pub nics: Option<Vec<NicAttachment>>,
+    /// What network boot has seen of its server, and the moment; `None`: nothing, or it may not be read.
+    pub seen: Option<(HardwareReportStatus, Timestamp)>,
 }
 
 /// One fact and what it rests on.
@@ -132,7 +137,12 @@ fn below(step: Step, seen: &Explained, status: &BareMetalMachineStatus, node: &m
             }
         },
         Step::GuestReachable => node.children.extend(seen.nics.iter().flatten().filter_map(guest)),
-        Step::HardwareClaimed | Step::Installed | Step::BootConfigured | Step::PoweredOn => {}
+        Step::Installed => node.children.extend(seen.seen.as_ref().map(|(report, now)| {
+            let stage = report.netboot.as_ref().map_or_else(|| "Unseen".to_owned(), |seen| format!("{:?}", seen.stage));
+            let name = status.hardware_name.as_deref().unwrap_or_default();
+            Node::object("HardwareReport", name, &stage, told_now(report, *now))
+        })),
+        Step::HardwareClaimed | Step::BootConfigured | Step::PoweredOn => {}
     }
 }
 

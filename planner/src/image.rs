@@ -24,7 +24,7 @@ use crate::writer::{self, Owner, down};
 use api::attachment::{
     ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskSlot, ImportSource, OwnerReference, VolumeSource,
 };
-use api::image::{ImageImport, MachineImageStatus};
+use api::image::{HttpSource, ImageImport, MachineImageStatus};
 use api::machine::{AttachPhase, DiskBus};
 use api::quantity::{bytes, quantity};
 use api::{DiskAttachment, labels, names};
@@ -318,7 +318,12 @@ fn attach(o: &Observed, claim: &ClaimSeen, draft: &mut Draft) -> Reason {
         }),
         seed_secret_name: None,
         eraser: None,
-        import: http.map(|http| ImportSource { url: http.url, checksum: http.checksum, ca_bundle: http.ca_bundle }),
+        import: http.map(|HttpSource { url, checksum, ca_bundle, format }| ImportSource {
+            url,
+            checksum,
+            ca_bundle,
+            format,
+        }),
         bus: DiskBus::NVMe,
         slot: DiskSlot::HotPlug,
         serial: names::serial(uid(claim_meta)),

@@ -1,6 +1,7 @@
 //! A golden image in an lvol pool, by the parts themselves: the CSI driver's pool on a storage node, the fence that lets a DPU in, the
 //! agent's import by the DPU's target, and the clone of the snapshot. Runs where SPDK is installed.
 
+use api::image::ImageFormat;
 use bytes::Bytes;
 use csi::DRIVER;
 use csi::pool::{ContentSource, Limits, LvolPlace, Pool, Range, Volume};
@@ -166,7 +167,8 @@ impl Import<'_> {
     fn start(&self, imports: &Imports, connector: &Arc<dyn VolumeConnector>, url: &str, sha256: &str) {
         let place = Place::Connected(connector.clone(), self.id.clone());
         let (url, sha256, volume) = (url.to_owned(), sha256.to_owned(), self.volume.clone());
-        imports.start(&self.id.uid, Job { url, sha256, ca_bundle: None, volume, place, size_bytes: SIZE });
+        let (ca_bundle, format) = (None, ImageFormat::Raw);
+        imports.start(&self.id.uid, Job { url, sha256, ca_bundle, format, volume, place, size_bytes: SIZE });
     }
 
     async fn controllers(&self) -> usize {

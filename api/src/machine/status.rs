@@ -110,6 +110,9 @@ pub struct PowerStatus {
     /// How often that was done since the last start from the boot disk.
     #[serde(default, skip_serializing_if = "crate::dpu::is_zero")]
     pub setup_starts: u32,
+    /// How often the host was powered off because the agent of the Workflow in startedFor was no longer heard.
+    #[serde(default, skip_serializing_if = "crate::dpu::is_zero")]
+    pub agent_resets: u32,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
@@ -211,4 +214,23 @@ pub struct TimelineEntry {
     /// When the step was done. Left out: not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
+    /// Of Installed: the actions of the Workflow that have begun, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub actions: Vec<TimelineAction>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TimelineAction {
+    /// The action's name in the Template.
+    pub name: String,
+    /// RUNNING, from when it was served until the next one is; SUCCESS, FAILED or TIMEOUT.
+    pub state: String,
+    /// When the controller saw that it was served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<MicroTime>,
+    /// How long it took, of one that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<i64>,
 }

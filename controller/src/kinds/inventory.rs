@@ -66,9 +66,7 @@ impl Kind for HardwareReport {
     }
 
     fn wake(&self, world: &World) {
-        if self.status.as_ref().is_some_and(|status| status.attributes.is_some()) {
-            world.look(Work::Enrolment, key(&self.metadata));
-        }
+        world.look(Work::Enrolment, key(&self.metadata));
         // It is named like its Hardware.
         let hardware =
             world.hardware.get(namespace_of(&self.metadata), self.metadata.name.as_deref().unwrap_or_default());
@@ -118,10 +116,9 @@ impl Kind for Dpu {
 }
 
 impl World {
-    /// What is made for the agent of this server, if it has reported.
+    /// What is made for the agent of this server, and told of its Hardware, if anything was seen of it.
     pub(super) fn enrolment_of(&self, namespace: &str, report: &str) {
-        let told = self.reports.get(namespace, report).and_then(|report| report.status.as_ref()?.attributes.clone());
-        if told.is_some() {
+        if self.reports.get(namespace, report).is_some() {
             self.look(Work::Enrolment, (namespace.to_owned(), report.to_owned()));
         }
     }

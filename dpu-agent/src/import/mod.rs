@@ -2,6 +2,7 @@
 //! itself or by a step. An import that was interrupted starts over: it has written nothing that somebody else reads.
 
 use crate::act::{file_error, port_error};
+use api::image::ImageFormat;
 use imaging::{Algorithm, Checksum, Disk, FileDisk, Packing, Progress, Rest, Source, Target};
 use planner::agent::{ImportDone, ImportRun};
 use planner::exposure::ExposureId;
@@ -26,6 +27,7 @@ pub struct Job {
     pub sha256: String,
     /// Authorities, in PEM.
     pub ca_bundle: Option<String>,
+    pub format: ImageFormat,
     /// What the volume is called, for messages.
     pub volume: String,
     pub place: Place,
@@ -165,7 +167,10 @@ async fn run(
         url: job.url,
         checksum: Some(Checksum { algorithm: Algorithm::Sha256, hex: job.sha256.clone() }),
         checksum_field: "spec.import.checksum",
-        packing: Packing::AsIs,
+        packing: match job.format {
+            ImageFormat::Raw => Packing::AsIs,
+            ImageFormat::Qcow2 => Packing::Qcow2,
+        },
         user_agent: format!("metalplane-dpu-agent/{}", runtime::version::VERSION),
         authorities: authorities.into(),
         authorities_field: CA_BUNDLE,

@@ -1,5 +1,7 @@
 //! Imports from a real HTTP server on the loopback.
 
+mod qcow2;
+
 use super::*;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -15,7 +17,7 @@ use tokio::net::TcpListener;
 
 const MIB: usize = 1 << 20;
 
-/// Serves `/image`, a redirect to it at `/moved`, and 404.
+/// Serves `/image`, or a part of it, a redirect to it at `/moved`, and 404.
 async fn server(image: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let address = listener.local_addr().expect("an address");
@@ -26,7 +28,16 @@ async fn server(image: Vec<u8>) -> String {
             let answer = service_fn(move |request: Request<Incoming>| {
                 let mut response = Response::new(Full::new(Bytes::new()));
                 match request.uri().path() {
-                    "/image" => *response.body_mut() = Full::new(image.clone()),
+                    "/image" => match part(request.headers()) {
+                        None => *response.body_mut() = Full::new(image.clone()),
+                        Some((first, last)) => {
+                            let last = last.min(image.len() - 1);
+                            let range = format!("bytes {first}-{last}/{}", image.len()).try_into().expect("a header");
+                            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+                            response.headers_mut().insert(header::CONTENT_RANGE, range);
+                            *response.body_mut() = Full::new(image.slice(first..=last));
+                        }
+                    },
                     "/moved" => {
                         *response.status_mut() = StatusCode::FOUND;
                         response.headers_mut().insert(header::LOCATION, http::HeaderValue::from_static("/image"));
@@ -39,6 +50,13 @@ async fn server(image: Vec<u8>) -> String {
         }
     });
     format!("http://{address}")
+}
+
+/// The first and the last byte that are asked for.
+fn part(headers: &http::HeaderMap) -> Option<(usize, usize)> {
+    let range = headers.get(header::RANGE)?.to_str().ok()?;
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
 }
 
 fn sha256(data: &[u8]) -> String {
@@ -78,6 +96,7 @@ impl Volume {
             url: url.to_owned(),
             sha256: sha256.to_owned(),
             ca_bundle: None,
+            format: ImageFormat::Raw,
             volume: "vol-1".to_owned(),
             place: Place::Path(self.path()),
             size_bytes: self.size_bytes as u64,
@@ -140,16 +159,12 @@ async fn an_image_that_is_too_large_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_served_or_not_raw_is_said() {
+async fn what_is_not_there_or_not_served_is_said() {
     let volume = Volume::new(MIB);
-    let mut qcow2 = b"QFI\xfb".to_vec();
-    qcow2.resize(1000, 1);
-    let server = server(qcow2).await;
+    let server = server(image()).await;
     let class = async |url: String| import(volume.job(&url, &"00".repeat(32))).await.expect_err("refused");
     assert_eq!(class(format!("{server}/other")).await.class, ErrorClass::NotFound);
     assert_eq!(class("ftp://127.0.0.1/image".to_owned()).await.class, ErrorClass::Invalid);
-    let error = class(format!("{server}/image?signature=secret")).await;
-    assert!(error.message.contains("qcow2") && !error.message.contains("secret"), "{error}");
 }
 
 #[tokio::test]
@@ -266,6 +281,7 @@ async fn a_volume_behind_a_connector_is_written_in_blocks_and_closed() {
             url: format!("{server}/image"),
             sha256: sha256.to_owned(),
             ca_bundle: None,
+            format: ImageFormat::Raw,
             volume: "vol-1".to_owned(),
             place: Place::Connected(Arc::new(far), id),
             size_bytes: size_bytes as u64,

@@ -161,14 +161,16 @@ fn the_name_and_what_is_said_are_held_against_the_first_bytes() {
     assert_eq!(of(&gzip, "disk", Packing::AsIs), Ok(Format::Raw));
     assert_eq!(of(&data(), "disk.raw", Packing::ByMagic), Ok(Format::Raw));
     let qcow2 = [qcow2::MAGIC, &[0; 20]].concat();
-    for packing in [Packing::ByMagic, Packing::Uncompressed] {
+    for packing in [Packing::ByMagic, Packing::Uncompressed, Packing::Qcow2] {
         assert_eq!(of(&qcow2, "disk", packing), Ok(Format::Qcow2));
     }
     for (bytes, name, packing, said) in [
         (&gzip, "disk.gz", Packing::Uncompressed, "is gzip"),
         (&data(), "disk", Packing::Compressed, "neither"),
         (&data(), "disk.xz", Packing::ByMagic, "ends with .xz"),
-        (&qcow2, "disk", Packing::AsIs, "is a qcow2 image"),
+        (&qcow2, "disk", Packing::AsIs, "write format: Qcow2"),
+        (&data(), "disk", Packing::Qcow2, "write format: Raw"),
+        (&gzip, "disk", Packing::Qcow2, "is gzip"),
         (&qcow2, "disk", Packing::Compressed, "is qcow2"),
     ] {
         let error = of(bytes, name, packing).expect_err("refused");

@@ -9,7 +9,7 @@ mod header;
 #[cfg(test)]
 mod tests;
 
-pub use header::{Header, MAGIC};
+pub use header::{Header, LENGTH as HEAD, MAGIC};
 
 use cluster::{Entry, Place, Unpacker};
 use header::damaged;

@@ -6,6 +6,7 @@ use crate::target;
 use api::attachment::{
     Connector, Consumer, DiskAttachmentSpec, DiskSlot, FenceIdentity, NicAttachmentSpec, VolumeSource,
 };
+use api::image::ImageFormat;
 use api::machine::DiskBus;
 use api::{DiskAttachment, NicAttachment, labels, names, quantity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -124,6 +125,9 @@ pub struct Import {
     /// Authorities, in PEM; `None`: the public ones. A record of an earlier release has none.
     #[serde(default)]
     pub ca_bundle: Option<String>,
+    /// A record of an earlier release has none: it read raw images alone.
+    #[serde(default)]
+    pub format: ImageFormat,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,8 +273,8 @@ fn disk_function(spec: &DiskAttachmentSpec) -> Result<Function, String> {
             if volume.read_only {
                 return Err("spec.readOnly: an import writes the volume".to_owned());
             }
-            let (url, ca_bundle) = (source.url.clone(), source.ca_bundle.clone());
-            Ok(Function::Import(Import { volume, url, sha256, ca_bundle }))
+            let (url, ca_bundle, format) = (source.url.clone(), source.ca_bundle.clone(), source.format);
+            Ok(Function::Import(Import { volume, url, sha256, ca_bundle, format }))
         }
         _ => {
             Err("exactly one of spec.volume and spec.seedSecretName must be given; an import needs a volume".to_owned())

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `discovered.rs` | the Hardware of a server that nobody has written down |
 //! | `enrolled.rs` | the Workflow of an agent that has none |
+//! | `unserved.rs` | fields of a Hardware that nothing serves |
 //! | `rules.rs` | which WorkflowRuleSet is for a server |
 //!
 //! A Hardware that was discovered is nobody's to claim before it was approved (the label `metalplane.io/unapproved`), and counts for
@@ -18,6 +19,7 @@ mod enrolled;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod unserved;
 
 pub use discovered::{is_unapproved, report_name};
 pub use enrolled::workflow_name;
@@ -25,7 +27,7 @@ pub use enrolled::workflow_name;
 use crate::meta::name;
 use crate::netboot::report::is_of;
 use crate::reason::{Blocked, Reason};
-use api::conditions::{self, APPROVED, ConditionStatus, ENROLLED};
+use api::conditions::{self, APPROVED, ConditionStatus, ENROLLED, FIELDS_SERVED};
 use api::report::HardwareReportStatus;
 use api::tinkerbell::attributes::AgentAttributes;
 use api::tinkerbell::{Hardware, Workflow, WorkflowRuleSet};
@@ -85,7 +87,11 @@ pub struct Plan {
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let status = o.report.status.clone().unwrap_or_default();
-    let (Some(agent), Some(attributes)) = (&status.agent_id, &status.attributes) else { return Plan::default() };
+    let mut told = Told { conditions: status.conditions.clone(), now };
+    tell_unserved(o, &mut told);
+    let (Some(agent), Some(attributes)) = (&status.agent_id, &status.attributes) else {
+        return Plan { status: told.status(o), ..Plan::default() };
+    };
     let (agent, attributes) = (agent.clone(), attributes.clone());
     let is_strangers = o.report.metadata.owner_references.iter().flatten().next().is_none();
     let booted = status.netboot.as_ref().map(|seen| seen.at.0).filter(|_| is_strangers);
@@ -93,17 +99,28 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     if wake_at.is_some_and(|at| at <= now) {
         return Plan { act: Some(Act::DeleteReport), ..Plan::default() };
     }
-    let mut told = Told { conditions: status.conditions.clone(), now };
     let act = decide(o, &agent, &attributes, &mut told);
-    let after = HardwareReportStatus { conditions: told.conditions, ..status };
-    let status = Some(after).filter(|after| Some(after) != o.report.status.as_ref());
-    Plan { act, status, wake_at }
+    Plan { act, status: told.status(o), wake_at }
+}
+
+/// The Hardware that the report is of.
+fn own(o: &Observed) -> Option<&Arc<Hardware>> {
+    o.hardware.iter().find(|hardware| name(&hardware.metadata) == name(&o.report.metadata))
+}
+
+fn tell_unserved(o: &Observed, told: &mut Told) {
+    let hardware = own(o).filter(|hardware| is_of(&o.report, hardware));
+    let fields = hardware.map(|hardware| unserved::fields(hardware)).unwrap_or_default();
+    if fields.is_empty() {
+        return conditions::remove(&mut told.conditions, FIELDS_SERVED);
+    }
+    let hardware = name(&o.report.metadata).to_owned();
+    told.not(FIELDS_SERVED, Blocked::FieldsNotServed { hardware, fields: fields.join("; ") }.into());
 }
 
 fn decide(o: &Observed, agent: &str, attributes: &AgentAttributes, told: &mut Told) -> Option<Act> {
     let report = name(&o.report.metadata);
-    let own = o.hardware.iter().find(|hardware| name(&hardware.metadata) == report);
-    let Some(hardware) = own else {
+    let Some(hardware) = own(o) else {
         if o.report.metadata.owner_references.iter().flatten().next().is_some() {
             // Its Hardware was deleted, and it goes with that.
             return None;
@@ -167,6 +184,13 @@ struct Told {
 }
 
 impl Told {
+    /// `None`: it says that already.
+    fn status(self, o: &Observed) -> Option<HardwareReportStatus> {
+        let status = o.report.status.clone().unwrap_or_default();
+        let after = HardwareReportStatus { conditions: self.conditions, ..status };
+        Some(after).filter(|after| Some(after) != o.report.status.as_ref())
+    }
+
     fn is(&mut self, type_: &str, reason: &str, message: &str) {
         conditions::set(&mut self.conditions, type_, ConditionStatus::True, reason, message, None, self.now);
     }

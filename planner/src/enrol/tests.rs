@@ -358,3 +358,34 @@ proptest! {
         prop_assert!(matches!(plan(&o, now()).act, Some(Act::Adopt(_))));
     }
 }
+
+#[test]
+fn fields_that_nothing_serves_are_told_with_what_to_write_instead() {
+    let rpi = json!({"serialNum": "1", "configTxt": "x"});
+    let interfaces = json!([
+        {"dhcp": {"mac": AGENT, "ip": {"address": "fd00::1", "family": 6}}},
+        {"netboot": {"allowPXE": true, "allowWorkflow": false, "pxelinux": {"config": "default x"}, "rpi": rpi}},
+    ]);
+    // Firmware has asked, and no agent yet.
+    let seen = json!({"metadata": owned()["metadata"], "status": {"agentID": null, "attributes": null}});
+    let mut o = observed(report(seen));
+    o.hardware = vec![hardware(json!({"spec": {"interfaces": interfaces}}))];
+    let status = plan(&o, now()).status.expect("news");
+    let condition = conditions::get(&status.conditions, FIELDS_SERVED).cloned().expect("told");
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "FieldsNotServed"));
+    for part in [
+        "spec.interfaces[0].dhcp.ip.family: 6 is",
+        "spec.interfaces[1].netboot.pxelinux is not served: write",
+        "spec.interfaces[1].netboot.rpi is not served: a Raspberry Pi",
+        "spec.interfaces[1].netboot.allowWorkflow: false is",
+        "netboot.osie",
+    ] {
+        assert!(condition.message.contains(part), "{}", condition.message);
+    }
+    o.report = Arc::new(HardwareReport { status: Some(status), ..HardwareReport::clone(&o.report) });
+    assert_eq!(plan(&o, now() + SignedDuration::from_hours(1)), Plan::default(), "it is written once");
+    let right = json!([{"dhcp": {"mac": AGENT}, "netboot": {"allowPXE": true, "allowWorkflow": true}}]);
+    o.hardware = vec![hardware(json!({"spec": {"interfaces": right}}))];
+    let status = plan(&o, now()).status.expect("it is put right");
+    assert!(conditions::get(&status.conditions, FIELDS_SERVED).is_none());
+}

@@ -71,6 +71,8 @@ pub struct PowerOrder {
     pub into_setup: bool,
     /// By what the BMC is asked to boot the host from the network, in this start or in the next one.
     pub netboot_by: Option<String>,
+    /// The agent of the Workflow for which the host was started is no longer heard: that is why this powers the host off.
+    pub agent_lost: bool,
 }
 
 impl PowerOrder {
@@ -85,6 +87,7 @@ impl PowerOrder {
             booted_elsewhere: false,
             into_setup: false,
             netboot_by: None,
+            agent_lost: false,
         }
     }
 }

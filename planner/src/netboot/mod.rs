@@ -11,6 +11,7 @@
 
 mod directory;
 mod firmware;
+mod queue;
 pub mod report;
 mod server;
 pub mod session;

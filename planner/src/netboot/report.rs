@@ -214,28 +214,45 @@ pub fn told_refused(refused: &AgentRefused) -> String {
 
 /// What a person is told of it.
 pub fn told(seen: Option<&NetbootSeen>) -> String {
+    words(seen, |at| format!("at {}", at.strftime("%H:%M:%SZ")))
+}
+
+/// The same at this moment, with what the installer does that is at work.
+pub fn told_now(status: &HardwareReportStatus, now: Timestamp) -> String {
+    let ago = |at: Timestamp| match now.duration_since(at).as_secs().max(0) {
+        seconds @ 0..120 => format!("{seconds} s ago"),
+        seconds @ 120..7200 => format!("{} min ago", seconds / 60),
+        seconds => format!("{} h ago", seconds / 3600),
+    };
+    let boot = words(status.netboot.as_ref(), ago);
+    let at_work = status.session.as_ref().filter(|session| session.ended_at.is_none()).map(|session| {
+        let doing = session.doing.as_ref().map(|doing| format!(": {doing}")).unwrap_or_default();
+        format!("; its installer was heard {}{doing}", ago(session.heard_at.0))
+    });
+    format!("{boot}{}", at_work.unwrap_or_default())
+}
+
+fn words(seen: Option<&NetbootSeen>, when: impl Fn(Timestamp) -> String) -> String {
     let Some(seen) = seen else {
         return "the boot service has not seen the server ask for an address".to_owned();
     };
-    let at = seen.at.0.strftime("%H:%M:%SZ");
+    let at = when(seen.at.0);
     let (mac, firmware) = (&seen.mac_address, seen.firmware.as_deref().unwrap_or("the firmware of the server"));
     match seen.stage {
         NetbootStage::Dhcp => {
-            format!(
-                "{firmware} asked for an address by {mac} at {at}, and has not fetched its boot program or the script"
-            )
+            format!("{firmware} asked for an address by {mac} {at}, and has not fetched its boot program or the script")
         }
         NetbootStage::Program => {
-            format!("the server fetched its boot program at {at}, and has not asked for the script")
+            format!("the server fetched its boot program {at}, and has not asked for the script")
         }
-        NetbootStage::Script => format!("the server fetched the boot script at {at}, and has not asked for the kernel"),
+        NetbootStage::Script => format!("the server fetched the boot script {at}, and has not asked for the kernel"),
         NetbootStage::Kernel => {
-            format!("the server began to fetch its kernel at {at}, and its agent has not asked yet")
+            format!("the server began to fetch its kernel {at}, and its agent has not asked yet")
         }
-        NetbootStage::Agent => format!("the agent of the server first asked at {at}"),
+        NetbootStage::Agent => format!("the agent of the server first asked {at}"),
         NetbootStage::LocalDisk | NetbootStage::Refused => {
             let why = seen.message.as_deref().unwrap_or_default();
-            format!("the server asked by {mac} at {at} and was not booted from the network: {why}")
+            format!("the server asked by {mac} {at} and was not booted from the network: {why}")
         }
     }
 }
@@ -354,6 +371,16 @@ mod tests {
         assert!(said.contains("first asked at") && said.contains("at 10.0.0.9 was refused at"), "{said}");
         assert!(!told_since(Some(&status), Some(at(3400))).contains("refused"), "of an earlier boot");
         assert!(add(&status, MAC, &refused([10, 0, 0, 8]), at(3501)).is_some(), "from elsewhere");
+    }
+
+    #[test]
+    fn what_was_seen_is_told_by_the_clock_or_by_how_long_ago_it_was() {
+        let status = add(&HardwareReportStatus::default(), MAC, &asked(firmware()), at(0)).expect("news");
+        let (seen, now) = (status.netboot.as_ref(), told_now(&status, at(12)));
+        assert!(told(seen).contains(&format!("by {MAC} at 08:00:00Z, and has not")), "{}", told(seen));
+        assert!(now.contains(&format!("by {MAC} 12 s ago, and has not fetched")), "{now}");
+        assert!(told_now(&status, at(600)).contains("10 min ago"), "a clock that is behind, or a long wait");
+        assert!(told_now(&status, at(-5)).contains("0 s ago"));
     }
 
     #[test]

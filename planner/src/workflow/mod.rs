@@ -13,6 +13,7 @@
 //! | `report.rs` | what an agent's report changes |
 //! | `again.rs` | what is served again, and how often |
 //! | `ended.rs` | the end of a run that did not succeed |
+//! | `agents.rs` | an agent that is at another Workflow, or no longer heard |
 //! | `status.rs` | what a status tells beside its tasks |
 //! | `older.rs` | the same for workers of the older generation, by names |
 //!
@@ -30,6 +31,7 @@
 
 mod advance;
 mod again;
+mod agents;
 mod boot;
 mod built_in;
 mod data;
@@ -53,6 +55,7 @@ mod values;
 mod yaml;
 
 pub use advance::{Advance, advance, advance_with};
+pub use agents::{Ahead, Heard, agents, ahead, at_work, is_lost, may_restart, told};
 pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
 pub use built_in::{BUILT_IN, lacking, refused, word};
 pub use render::render;

@@ -4,7 +4,7 @@
 use super::ended::{self, Why};
 use super::extras::Extras;
 use super::message::say;
-use super::status::current;
+use super::status::{begins, current, heard_of};
 use super::turn::{first_agent, place_of};
 use super::{again, boots_are_asked, is_terminal, later, state, state_of};
 use api::tinkerbell::workflow::{Action, Workflow, WorkflowStatus};
@@ -49,6 +49,8 @@ pub fn report(workflow: &Workflow, report: &Report, now: Timestamp) -> Option<Wo
             && was_served(before, action)
     })?;
     let mut status = before.clone();
+    begins(&mut status);
+    heard_of(&mut status, now);
     let action = &mut status.tasks[task_at].actions[action_at];
     if report.state == Reported::Running && action.state.as_deref() == Some(state::RUNNING) {
         return None;

@@ -3,11 +3,12 @@
 use super::again;
 use super::ended::{self, Why};
 use super::extras::Extras;
-use super::status::current;
+use super::status::{begins, current, heard_of};
 use super::turn::{has_begun, turn};
 use super::{environment, is_whole, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{ActionNamespaces, Task, Workflow, WorkflowStatus};
 use jiff::Timestamp;
+use std::cmp::Ordering;
 
 /// What an agent is answered, once `status` is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +31,7 @@ pub struct Served {
 }
 
 /// What a Workflow is for an agent; what comes first is served first.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     /// The agent has begun a task of it: it gets nothing of another one.
     Begun,
@@ -38,32 +39,58 @@ enum Standing {
     Waits,
 }
 
+/// A Workflow that has something for an agent, now or later.
+pub(super) struct Place<'a> {
+    pub workflow: &'a Workflow,
+    standing: Standing,
+    /// `false`: in a graph that runs its turn is yet to come.
+    is_turn: bool,
+    /// Of a graph that runs, which has yet to come to the agent, or to an end.
+    binds: bool,
+}
+
+impl Place<'_> {
+    pub fn has_begun(&self) -> bool {
+        self.standing == Standing::Begun
+    }
+
+    /// One that runs, else the oldest.
+    pub fn by_turn(&self, other: &Self) -> Ordering {
+        let order = |place: &Self| {
+            let meta = &place.workflow.metadata;
+            let age = meta.creation_timestamp.as_ref().map(|time| time.0);
+            (place.standing, age, meta.namespace.clone(), meta.name.clone())
+        };
+        order(self).cmp(&order(other))
+    }
+}
+
+pub(super) fn standing<'a>(agent: &str, workflow: &'a Workflow) -> Option<Place<'a>> {
+    let (status, extras) = served_now(workflow)?;
+    let runs = state_of(workflow) == state::RUNNING;
+    let has_open = |task: &Task| task.agent_id == agent && !is_whole(task);
+    let binds = runs && extras.graph(&status.tasks).is_some() && status.tasks.iter().any(has_open);
+    let turn = turn(status, &extras, agent);
+    let standing = match turn {
+        Some((task, _)) if runs && has_begun(&status.tasks[task]) => Standing::Begun,
+        _ if runs => Standing::Runs,
+        _ => Standing::Waits,
+    };
+    (binds || turn.is_some()).then_some(Place { workflow, standing, is_turn: turn.is_some(), binds })
+}
+
 /// The Workflows that this agent may be served from, the one that counts first: one that runs, else the oldest. One that has
 /// ended hides none. Nothing new begins for an agent that a graph under way has yet to come to.
 pub fn candidates<'a>(agent: &str, workflows: impl IntoIterator<Item = &'a Workflow>) -> Vec<&'a Workflow> {
-    let mut found = Vec::new();
-    let mut is_bound = false;
-    for workflow in workflows.into_iter().filter(|workflow| is_served(workflow)) {
-        let Some((status, extras)) = read(workflow) else { continue };
-        let runs = state_of(workflow) == state::RUNNING;
-        let has_open = |task: &Task| task.agent_id == agent && !is_whole(task);
-        is_bound |= runs && extras.graph(&status.tasks).is_some() && status.tasks.iter().any(has_open);
-        let Some((task, _)) = turn(status, &extras, agent) else { continue };
-        let standing = match runs {
-            true if has_begun(&status.tasks[task]) => Standing::Begun,
-            true => Standing::Runs,
-            false => Standing::Waits,
-        };
-        let meta = &workflow.metadata;
-        let age = meta.creation_timestamp.as_ref().map(|time| time.0);
-        found.push(((standing, age, meta.namespace.clone(), meta.name.clone()), workflow));
-    }
-    found.sort_by(|(a, _), (b, _)| a.cmp(b));
-    if found.first().is_some_and(|((standing, ..), _)| *standing == Standing::Begun) {
+    let mut found: Vec<_> = workflows.into_iter().filter_map(|workflow| standing(agent, workflow)).collect();
+    let is_bound = found.iter().any(|place| place.binds);
+    found.retain(|place| place.is_turn);
+    found.sort_by(Place::by_turn);
+    if found.first().is_some_and(Place::has_begun) {
         found.truncate(1);
     }
-    found.retain(|((standing, ..), _)| !is_bound || *standing != Standing::Waits);
-    found.into_iter().map(|(_, workflow)| workflow).collect()
+    found.retain(|place| !is_bound || place.standing != Standing::Waits);
+    found.into_iter().map(|place| place.workflow).collect()
 }
 
 /// Actions of it are served at all.
@@ -116,6 +143,8 @@ pub fn next(agent: &str, workflow: &Workflow, asked: Timestamp, now: Timestamp) 
         }
         again::tell_served(&mut status, place, now);
     }
+    begins(&mut status);
+    heard_of(&mut status, now);
     hand_out(workflow, &extras, status, place).map(|served| Answer::Serve(Box::new(served)))
 }
 

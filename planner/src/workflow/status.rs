@@ -5,6 +5,11 @@ use api::tinkerbell::workflow::{CurrentState, Task, WorkflowCondition, WorkflowS
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+/// Another Workflow comes first.
+pub(super) const QUEUED: &str = "Queued";
+/// The agent is no longer heard.
+pub(super) const AGENT_LOST: &str = "AgentLost";
+
 /// The time of a condition that says the same as before stays.
 pub(super) fn set(status: &mut WorkflowStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
     let new = WorkflowCondition {
@@ -33,4 +38,28 @@ pub(super) fn current(task: &Task, action: usize) -> CurrentState {
         action_name: action.name.clone(),
         task_name: Some(task.name.clone()),
     }
+}
+
+/// It waits for no other one, or no longer.
+pub(super) fn begins(status: &mut WorkflowStatus) {
+    status.conditions.retain(|condition| condition.type_ != QUEUED);
+}
+
+/// An agent reports, or asks: if it is the only one, none is lost. Of several the one that is lost may be another.
+pub(super) fn heard_of(status: &mut WorkflowStatus, now: Timestamp) {
+    let agent = status.tasks.first().map(|task| task.agent_id.clone());
+    if status.tasks.iter().all(|task| Some(&task.agent_id) == agent.as_ref()) {
+        heard_again(status, now);
+    }
+}
+
+pub(super) fn heard_again(status: &mut WorkflowStatus, now: Timestamp) {
+    if lost(status).is_some() {
+        set(status, AGENT_LOST, "False", "HeardAgain", "every agent that is at work is heard", now);
+    }
+}
+
+/// The condition that says so.
+pub(super) fn lost(status: &WorkflowStatus) -> Option<&WorkflowCondition> {
+    status.conditions.iter().find(|condition| condition.type_ == AGENT_LOST && condition.status == "True")
 }

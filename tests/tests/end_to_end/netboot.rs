@@ -167,6 +167,12 @@ async fn after_the_workflow(site: &Site) -> Result<()> {
     };
     let job = get("jobs.bmc.tinkerbell.org", "netboot-install-u03").await?;
     ensure!(says(&job, "Completed"), "{job}");
+    // Whoever has boot's token opens no Workflow again.
+    let (again, boot) =
+        (r#"{"status":{"state":"PENDING"}}"#, "--as=system:serviceaccount:metalplane-system:metalplane-boot");
+    let patch = ["patch", "workflow/install-u03", "-n", INVENTORY_NAMESPACE, "--subresource=status", "--type=merge"];
+    let refused = site.kubectl(&[&patch[..], &[boot, "-p", again]].concat()).await;
+    ensure!(refused.as_ref().is_err_and(|error| format!("{error:#}").contains("stays as it ended")), "{refused:?}");
     for at in 0..3 {
         let task = get("tasks.bmc.tinkerbell.org", &format!("netboot-install-u03-task-{at}")).await?;
         ensure!(says(&task, "Completed"), "{task}");

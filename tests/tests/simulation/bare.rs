@@ -29,11 +29,11 @@ fn it_is_deleted_at_every_stage_of_its_installation() {
 
 #[test]
 fn its_bmc_shows_an_override_for_once_and_its_firmware_boots_the_disk() {
-    each(cases(&[Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer], 60, wide(11)), |plan| {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wide(11)), |plan| {
         simulate(async {
             let s = Kind::Bare.start(plan.clone());
             s.scene.hosts[0].ignores_once();
-            bare::life(&s, None).await
+            bare::life_without_once(&s).await
         })
     });
 }

@@ -66,7 +66,8 @@ const SPDK: &str = "SPDK";
 fn verdict(cases: &[Case], rbd: &[Case], has_ceph: bool) -> Verdict {
     let all = || cases.iter().chain(rbd);
     let passed = all().filter(|case| case.outcome == Outcome::Passed).count();
-    let is_left_out = |case: &&Case| matches!(&case.outcome, Outcome::Skipped(reason) if has_ceph && !reason.contains(SPDK));
+    let is_left_out =
+        |case: &&Case| matches!(&case.outcome, Outcome::Skipped(reason) if has_ceph && !reason.contains(SPDK));
     let failed = all().filter(|case| case.outcome == Outcome::Failed).chain(rbd.iter().filter(is_left_out));
     let failed: Vec<&str> = failed.map(|case| case.name.as_str()).collect();
     let left_out = |case: &Case| match &case.outcome {

@@ -1,10 +1,10 @@
 //! Servers without a DPU, by example.
 
 use super::super::SEEDS;
-use super::{TEXT, World, hardware, template};
+use super::{Planned, TEXT, World, hardware, template};
 use api::conditions;
 use api::dpu::{DpuSpec, HardwareReference};
-use api::machine::{BootStrategy, CloudInit, MachineState, RunStrategy};
+use api::machine::{BareMetalMachineStatus, BootStrategy, CloudInit, MachineState, RunStrategy, TimelineAction};
 use api::tinkerbell::Template;
 use api::{Dpu, labels, names};
 use planner::host::{BootOverride, BootSource, PowerState};
@@ -14,7 +14,7 @@ use planner::machine::{Action, plan};
 use serde_json::json;
 
 /// The user's Template has this text; nothing: there is none.
-fn show(world: &mut World, text: Option<&str>) {
+pub(super) fn show(world: &mut World, text: Option<&str>) {
     let own = (super::USER.to_owned(), "debian".to_owned());
     let old: Option<Template> = world.templates.remove(&own);
     if let Some(text) = text {
@@ -217,4 +217,46 @@ fn cloud_init_data_is_a_secret_of_the_installation() {
     world.delete();
     world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.secrets.is_empty());
+}
+
+/// The timeline has the actions of the installation, and not one write more for that.
+#[test]
+fn the_actions_of_an_installation_stand_in_its_timeline() {
+    let mut world = World::new();
+    let actions = |world: &World| {
+        let timeline = world.machine().and_then(|m| m.status.clone()).unwrap_or_default().timeline;
+        let installed = timeline.into_iter().find(|entry| entry.step == conditions::INSTALLED);
+        let told = |action: TimelineAction| (action.name, action.state, action.seconds);
+        installed.into_iter().flat_map(|entry| entry.actions).map(told).collect::<Vec<_>>()
+    };
+    let said = |name: &str, state: &str, seconds| (name.to_owned(), state.to_owned(), seconds);
+    let mut seen: Vec<Vec<_>> = Vec::new();
+    for _ in 0..100 {
+        world.step();
+        for round in world.round(usize::MAX) {
+            let Planned::Machine(planned) = &round.planned else { continue };
+            let without =
+                |status: &BareMetalMachineStatus| BareMetalMachineStatus { timeline: Vec::new(), ..status.clone() };
+            let (before, after) = (planned.0.machine.status.clone().unwrap_or_default(), &planned.1.status);
+            assert!(before == *after || without(&before) != without(after), "{:?}", after.timeline);
+        }
+        let now = actions(&world);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+    }
+    assert!(world.is_running());
+    let begun = vec![said("write", "RUNNING", None)];
+    let written = said("write", "SUCCESS", Some(7));
+    let both = vec![written.clone(), said("restart", "RUNNING", None)];
+    let done = vec![written, said("restart", "SUCCESS", Some(7))];
+    assert_eq!(seen, [vec![], begun, both, done]);
+    // What comes later is no part of it.
+    world.change(|machine| {
+        let request = labels::RESTART_REQUESTED_AT.to_owned();
+        machine.metadata.annotations.get_or_insert_default().insert(request, "2026-01-01T00:00:00Z".to_owned());
+    });
+    let restarted = |world: &World| world.machine().and_then(|m| m.status.as_ref()?.last_restart_at.clone()).is_some();
+    world.until("it is restarted", |world| restarted(world) && world.is_running());
+    assert!(actions(&world).is_empty());
 }

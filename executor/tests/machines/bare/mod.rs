@@ -5,6 +5,7 @@ mod disks;
 mod erase;
 mod firmware;
 mod ladder;
+mod lost;
 mod properties;
 mod server;
 mod sights;
@@ -67,6 +68,8 @@ struct World {
     /// The action that the agent has begun in this boot.
     begun: Option<String>,
     agent_fails: bool,
+    /// Nothing comes of the installer, whoever starts it.
+    hangs: bool,
     /// What the policy says of the disks at release.
     local_disks: LocalDisks,
     disks: Disks,
@@ -159,6 +162,7 @@ impl World {
             in_installer: false,
             begun: None,
             agent_fails: false,
+            hangs: false,
             local_disks: LocalDisks::Keep,
             disks: Disks::new(),
             machines_ever: BTreeSet::new(),
@@ -487,6 +491,11 @@ fn check(world: &World, planned: &Planned) {
                 false => record.map(|record| record.workflow),
             };
             assert_eq!(order.started_for, on_record);
+        }
+        Some(Disruptive::Power(order)) if order.agent_lost => {
+            assert_eq!(o.bmc.host.fresh().map(|host| host.power), Some(PowerState::On));
+            assert!(world.silence() >= SignedDuration::from_mins(5), "its agent was heard");
+            assert!(!done || deleting);
         }
         _ => {}
     }

@@ -4,6 +4,7 @@ use super::{Round, Subject, World};
 use api::dpu::LocalDisks;
 use api::labels;
 use api::machine::RunStrategy;
+use jiff::SignedDuration;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone, Copy)]
@@ -14,12 +15,16 @@ enum Event {
     /// Carries out what was planned earlier: a leader that was deposed.
     Late,
     Step,
+    /// So many seconds.
+    Waits(i64),
     PowerLost,
     BmcAway,
     WorkflowDeleted,
     StatusLost,
     HardwareAnew,
     AgentFails,
+    /// From now on nothing is heard of it, or it is back.
+    AgentHangs,
     Halt,
     Start,
     Reinstall,
@@ -46,6 +51,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::StatusLost),
         1 => Just(Event::HardwareAnew),
         1 => Just(Event::AgentFails),
+        2 => Just(Event::AgentHangs),
+        2 => (0..400i64).prop_map(Event::Waits),
         1 => Just(Event::Halt),
         2 => Just(Event::Start),
         1 => Just(Event::Reinstall),
@@ -89,6 +96,8 @@ fn happens(world: &mut World, event: Event, late: &mut Option<Round>) {
             world.forgets();
         }
         Event::AgentFails => world.agent_fails = !world.agent_fails,
+        Event::AgentHangs => world.hangs = !world.hangs,
+        Event::Waits(seconds) => world.now += SignedDuration::from_secs(seconds),
         Event::Halt => world.change(|m| m.spec.run_strategy = RunStrategy::Halted),
         Event::Start => world.change(|m| m.spec.run_strategy = RunStrategy::Always),
         Event::Reinstall => world.ask(),
@@ -134,7 +143,7 @@ proptest! {
         for event in events {
             happens(&mut world, event, &mut late);
         }
-        (world.bmc_answers, world.agent_fails) = (true, false);
+        (world.bmc_answers, world.agent_fails, world.hangs) = (true, false, false);
         world.disks.hidden.clear();
         world.change(|m| m.spec.run_strategy = RunStrategy::Always);
         ends(&mut world);

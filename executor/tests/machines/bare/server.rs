@@ -41,9 +41,11 @@ impl World {
                 self.workflows.insert(workflow);
             }
         }
-        if self.power == PowerState::On && self.in_installer {
+        if self.power == PowerState::On && self.in_installer && !self.hangs {
+            self.beats();
             self.agent();
         }
+        self.listens();
     }
 
     fn agent(&mut self) {

@@ -4,7 +4,7 @@ use super::{INVENTORY, MAC, UUID, World};
 use api::conditions;
 use api::report::{HardwareReportStatus, HeardBy, NetbootStage};
 use api::{HardwareReport, labels};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use planner::host::PowerState;
 use planner::meta::{annotation, uid};
@@ -23,10 +23,16 @@ fn report(owner: &str) -> HardwareReport {
 }
 
 fn see(world: &mut World, sight: &Sight) {
-    let owner = uid(&world.hardware["hw"].metadata).to_owned();
-    let mut report = world.report.as_deref().cloned().unwrap_or_else(|| report(&owner));
-    let before = report.status.take().unwrap_or_default();
-    report.status = Some(add(&before, MAC, sight, world.now).unwrap_or(before));
+    change(world, |status, now| *status = add(status, MAC, sight, now).unwrap_or_else(|| status.clone()));
+}
+
+/// The report of the Hardware that there is.
+pub(super) fn change(world: &mut World, change: impl FnOnce(&mut HardwareReportStatus, Timestamp)) {
+    let Some(hardware) = world.hardware.get("hw") else { return };
+    let owner = uid(&hardware.metadata).to_owned();
+    let is_its = |report: &&HardwareReport| planner::netboot::report::is_of(report, hardware);
+    let mut report = world.report.as_deref().filter(is_its).cloned().unwrap_or_else(|| report(&owner));
+    change(report.status.get_or_insert_default(), world.now);
     world.report = Some(Arc::new(report));
 }
 

@@ -135,6 +135,7 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp, dr
         )),
         Run::InstallerLost { action } => End::Not(format!("the agent has not begun action '{action}' {nothing}")),
         Run::PowerLost => End::Not(bare::power_lost()),
+        Run::AgentLost(message) => End::Waits(Waiting::AgentLost { workflow, message }.into()),
         Run::WrongServer { told, expected } => {
             End::Waits(Blocked::WrongServerBooted { hardware: hardware_name, told, expected }.into())
         }

@@ -4,7 +4,7 @@
 //! for, and so neither `state` nor `Ready` runs ahead. How a BMC is asked for the boot from the network is [`netboot`]'s.
 
 use super::Stage;
-use crate::host::{BmcNeed, PowerState};
+use crate::host::{BmcNeed, PowerAction, PowerState};
 use crate::machine::draft::Draft;
 use crate::machine::power::{self, For};
 use crate::machine::situation::{Owned, Power, Reading, Situation, Want, unread};
@@ -15,12 +15,17 @@ use crate::netboot::report::{netboot_since, told_since};
 use crate::netboot::{Why, other_server};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::verbs::forbids_start;
+use crate::workflow;
 use api::report::NetbootStage;
 use api::tinkerbell::{Hardware, Workflow};
 use jiff::{SignedDuration, Timestamp};
 
 /// From power-on to the agent's first call, and from one action's end to the next one's beginning: servers take 15 minutes to come up.
 const LIMIT: SignedDuration = SignedDuration::from_mins(20);
+/// An agent that is no longer heard may come back by itself for so long: a switch that restarts takes a few minutes.
+const COMES_BACK: SignedDuration = SignedDuration::from_mins(5);
+/// After that its host is powered off and on, so often for one Workflow.
+const RESETS: u32 = 2;
 /// A server that lost its power in an installation is powered on again so often.
 pub(in crate::machine) const POWER_ONS: u32 = 3;
 
@@ -82,6 +87,8 @@ pub(in crate::machine) enum Run {
         action: String,
     },
     PowerLost,
+    /// What is told of that, and what comes of it.
+    AgentLost(String),
     /// Who asked the network is another server.
     WrongServer {
         told: String,
@@ -98,6 +105,7 @@ fn reason(run: Run, hardware: &Hardware, workflow: &Workflow) -> Reason {
         Run::NetbootNotTaken(seen) => Failed::NetbootNotTaken { hardware, seen }.into(),
         Run::InstallerLost { action } => Failed::InstallerLost { workflow, action }.into(),
         Run::WrongServer { told, expected } => Blocked::WrongServerBooted { hardware, told, expected }.into(),
+        Run::AgentLost(message) => Waiting::AgentLost { workflow, message }.into(),
         Run::PowerLost => Failed::InstallFailed { workflow, message: power_lost() }.into(),
     }
 }
@@ -145,7 +153,61 @@ pub(in crate::machine) fn run(
     }
 }
 
+/// An agent of this run that is no longer heard: since when, and what its Workflow tells of that. What the agent says itself counts more.
+fn lost<'a>(o: &Owned<'_>, workflow: &'a Workflow) -> Option<(Timestamp, &'a str)> {
+    let (told_at, message) = workflow::is_lost(workflow)?;
+    let session = o.seen()?.session.as_ref()?;
+    let heard_at = session.heard_at.0;
+    (session.ended_at.is_none() && heard_at < told_at).then_some((heard_at, message))
+}
+
+/// The host is on, and nobody is heard on it. It is powered off and on, a few times, if the agent of the next start is served again what
+/// this one was at; the time of its action goes on.
+fn after_loss(
+    o: &Owned<'_>,
+    hardware: &Hardware,
+    workflow: &Workflow,
+    (since, message): (Timestamp, &str),
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Run {
+    let record = &o.record;
+    let sent = record.at.filter(|at| *at > since);
+    if matches!((record.action, sent), (Some(PowerAction::ForceOff | PowerAction::SoftOff), Some(_)))
+        && let Some(reason) = power::off(o, name(&hardware.metadata), now, draft)
+    {
+        return Run::Comes(reason);
+    }
+    let started = sent.filter(|_| record.asked_on());
+    let due = started.map_or(since + COMES_BACK, |started| started + LIMIT);
+    if started.is_some() && now < due {
+        draft.wake(due);
+        return Run::NetbootAwaited(told_since(o.seen(), started));
+    }
+    let resets = match record.started_for == Some(uid(&workflow.metadata)) {
+        true => record.agent_resets,
+        false => 0,
+    };
+    let then = if !workflow::may_restart(workflow) {
+        "the controller leaves the server as it is, for what the agent was at is not to run once more".to_owned()
+    } else if resets >= RESETS {
+        format!("the controller has powered the server off and on {RESETS} times, and leaves the server as it is")
+    } else if now < due {
+        draft.wake(due);
+        format!("the controller powers the server off and on at {}", due.strftime("%H:%M:%SZ"))
+    } else if o.reading == Reading::Fresh(PowerState::On) {
+        return Run::Comes(power::off_for_lost_agent(o, name(&hardware.metadata), draft));
+    } else {
+        draft.need_bmc(BmcNeed::Now);
+        "the controller reads the power of the server, to power it off and on".to_owned()
+    };
+    Run::AgentLost(format!("{message}; {then}"))
+}
+
 fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Run {
+    if let Some(lost) = lost(o, workflow) {
+        return after_loss(o, hardware, workflow, lost, now, draft);
+    }
     let at = super::at(workflow);
     let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let began = o.record.at.max(made);
@@ -164,7 +226,8 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestam
         netboot::worked(o, hardware, uid(&workflow.metadata), draft);
     }
     let over = since.map(|since| since + LIMIT).filter(|_| !super::is_running(workflow));
-    if let (Some(over), Some(began), None) = (over, began, seen.as_ref()) {
+    // An agent that was served something came, whatever became of the report.
+    if let (Some(over), Some(began), None, None) = (over, began, seen.as_ref(), at.as_ref()) {
         let run = (uid(&workflow.metadata), began);
         if let Some(reason) = netboot::next(o, hardware, run, over <= now, now, draft) {
             return Run::Comes(reason);

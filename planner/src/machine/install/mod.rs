@@ -359,6 +359,13 @@ pub(super) fn remove(o: &Belongings, draft: &mut Draft) -> Option<Reason> {
     pending
 }
 
+/// The Workflow of the installation that is on record.
+pub(super) fn run<'a>(o: &'a Situation<'_>) -> Option<&'a Workflow> {
+    let record = Record::of(&o.owned.bare()?.metadata)?;
+    let run = o.workflows.iter().find(|workflow| uid(&workflow.metadata) == record.workflow);
+    run.map(AsRef::as_ref)
+}
+
 /// Which action the agent is at, of how many; `None`: it has asked for none yet.
 pub(super) fn at(workflow: &Workflow) -> Option<(String, usize, usize)> {
     let status = workflow.status.as_ref()?;

@@ -12,7 +12,7 @@ mod vetted;
 
 pub(super) use guest::{UNDISTURBED, answered, heard_of};
 pub(super) use hardware::{
-    Host, Place, Power, dpu_in, dpu_of, granted_on, held, host, in_use, is_bare, is_granted, most_likely,
+    Host, Place, Power, dpu_of, granted_on, held, host, in_use, is_bare, is_granted, most_likely,
 };
 pub use hardware::{current, target};
 pub(super) use owned::{Owned, Owner};

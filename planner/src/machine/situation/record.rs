@@ -25,6 +25,8 @@ pub(in crate::machine) struct Record<'a> {
     /// It was powered on into its firmware's setup, and was not off since.
     pub in_setup: bool,
     pub setup_starts: u32,
+    /// How often it was powered off because the agent of [`Self::started_for`] was no longer heard.
+    pub agent_resets: u32,
     /// The state that was last read, and since when it is so.
     state: Option<&'a str>,
     since: Option<Timestamp>,
@@ -90,6 +92,7 @@ impl<'a> Record<'a> {
             booted_elsewhere: power.is_some_and(|p| p.booted_elsewhere),
             in_setup: power.is_some_and(|p| p.in_setup),
             setup_starts: power.map_or(0, |p| p.setup_starts),
+            agent_resets: power.map_or(0, |p| p.agent_resets),
             state: power.map(|p| p.state.as_str()),
             since: power.map(|p| p.observed_at.0),
         }

@@ -177,6 +177,7 @@ fn is_passing(reason: &Reason) -> bool {
             | Waiting::VolumeHeld { .. }
             | Waiting::VNicHeld { .. }
             | Waiting::GuestPoweredOff { .. }
+            | Waiting::AgentLost { .. }
     )
 }
 

@@ -43,6 +43,7 @@ pub(in crate::machine) fn record(
         booted_elsewhere: before.as_ref().is_some_and(|old| old.booted_elsewhere) && !is_stopped,
         in_setup: o.is_in_setup() && !is_off_again(o),
         setup_starts: before.as_ref().filter(|_| !is_stopped).map_or(0, |old| old.setup_starts),
+        agent_resets: before.as_ref().map_or(0, |old| old.agent_resets),
         state,
     };
     let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
@@ -82,12 +83,18 @@ fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
                 None => power.setup_starts + 1,
             };
         }
-        PowerAction::SoftOff | PowerAction::ForceOff => power.booted_elsewhere |= order.booted_elsewhere,
+        PowerAction::SoftOff | PowerAction::ForceOff => {
+            power.booted_elsewhere |= order.booted_elsewhere;
+            power.agent_resets += u32::from(order.agent_lost);
+        }
     }
     if order.started_boot_id.is_some() {
         power.started_boot_id = order.started_boot_id.clone();
     }
     if order.started_for.is_some() {
+        if order.started_for != power.started_for {
+            power.agent_resets = 0;
+        }
         power.started_for = order.started_for.clone();
     }
     // Whoever has it stopped begins with the first way again.

@@ -2,14 +2,20 @@
 //!
 //! A start ends when the host is on as asked; what changes later (a disk is plugged, a claim grows) is no step of it. The next
 //! start begins when the host is off again and shall not be, or when it is reset.
+//!
+//! An installation has its actions besides. One ends here when the next one is served, or when the Workflow has ended: then the conditions
+//! change too, and nothing is written for the timeline alone.
 
 use crate::host::PowerAction;
 use crate::machine::draft::Draft;
+use crate::machine::install;
 use crate::machine::plan::Disruptive;
 use crate::machine::situation::{Situation, Want};
 use crate::machine::steps::{Outcome, Step};
+use crate::workflow::{has_succeeded, is_terminal, state};
 use api::conditions;
-use api::machine::TimelineEntry;
+use api::machine::{TimelineAction, TimelineEntry};
+use api::tinkerbell::Workflow;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
@@ -51,10 +57,17 @@ pub(super) fn advance(o: &Situation<'_>, draft: &Draft, entries: &mut Vec<Timeli
         entries.retain(|e| ![POWER_ON_SENT, FIRST_PACKET, conditions::GUEST_REACHABLE].contains(&e.step.as_str()));
         entries.push(entry(POWER_ON_SENT, Some(now), Some(now)));
     }
+    let was_open = entries.iter().any(|entry| entry.step == conditions::INSTALLED && entry.finished_at.is_none());
     // The guest comes after the power.
     let concerns = |step: &Step| *step != Step::Installed || o.installs();
     for step in Step::ALL.into_iter().filter(concerns).filter(|step| !over || *step == Step::GuestReachable) {
         step_of(entries, step, draft.steps.get(step), over, now);
+    }
+    let installed = entries.iter_mut().find(|entry| entry.step == conditions::INSTALLED);
+    if let Some(entry) = installed.filter(|entry| was_open || entry.finished_at.is_none())
+        && let Some(run) = install::run(o)
+    {
+        entry.actions = actions(run, &entry.actions, now);
     }
     if let Some(at) = first_packet(o).filter(|_| !starts) {
         let sent = entries.iter().find(|e| e.step == POWER_ON_SENT).and_then(|e| e.finished_at.clone());
@@ -81,6 +94,32 @@ fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, over
     }
 }
 
+/// Those that have begun; `before`: as they were told of last.
+fn actions(run: &Workflow, before: &[TimelineAction], now: Timestamp) -> Vec<TimelineAction> {
+    let Some(status) = &run.status else { return Vec::new() };
+    let current = status.current_state.as_ref().and_then(|current| current.action_id.as_ref());
+    let is_over = is_terminal(run) || has_succeeded(run);
+    let mut all = Vec::new();
+    for action in install::actions(status) {
+        let is_current = current == Some(&action.id);
+        let said = action.state.as_deref().unwrap_or_default();
+        let has_ended = matches!(said, state::SUCCESS | state::FAILED | state::TIMEOUT) && (is_over || !is_current);
+        if !has_ended && !is_current {
+            continue;
+        }
+        let name = action.name.clone().unwrap_or_default();
+        let told: Option<&TimelineAction> = before.get(all.len()).filter(|told| told.name == name);
+        let seconds = action.execution_start.as_ref().zip(action.execution_stop.as_ref());
+        all.push(TimelineAction {
+            name,
+            state: if has_ended { said } else { state::RUNNING }.to_owned(),
+            started_at: told.map_or(Some(MicroTime(now)), |told| told.started_at.clone()),
+            seconds: seconds.filter(|_| has_ended).map(|(start, stop)| stop.0.duration_since(start.0).as_secs().max(0)),
+        });
+    }
+    all
+}
+
 fn first_packet(o: &Situation<'_>) -> Option<Timestamp> {
     let started = o.owned.record.at?;
     let packets = o.nic_attachments.iter().filter_map(|a| a.status.as_ref()?.guest.as_ref()?.first_packet_at.as_ref());
@@ -88,5 +127,6 @@ fn first_packet(o: &Situation<'_>) -> Option<Timestamp> {
 }
 
 fn entry(step: &str, started: Option<Timestamp>, finished: Option<Timestamp>) -> TimelineEntry {
-    TimelineEntry { step: step.to_owned(), started_at: started.map(MicroTime), finished_at: finished.map(MicroTime) }
+    let (started_at, finished_at) = (started.map(MicroTime), finished.map(MicroTime));
+    TimelineEntry { step: step.to_owned(), started_at, finished_at, actions: Vec::new() }
 }

@@ -51,6 +51,7 @@ fn world(disks: &[&str], state: MachineState) -> Observed {
             booted_elsewhere: false,
             in_setup: false,
             setup_starts: 0,
+            agent_resets: 0,
         }),
         ..BareMetalMachineStatus::default()
     });

@@ -1,3 +1,4 @@
+mod agents;
 mod boot;
 mod engine;
 mod extras;

@@ -7,7 +7,7 @@
 
 use super::at;
 use super::engine::{begun_with, state};
-use crate::workflow::{Answer, Report, Reported, Served, advance, is_terminal, next, report};
+use crate::workflow::{Ahead, Answer, Heard, Report, Reported, Served, advance, is_terminal, next, report, told};
 use api::tinkerbell::Workflow;
 use api::tinkerbell::workflow::{Action, WorkflowStatus};
 use proptest::prelude::*;
@@ -139,6 +139,8 @@ enum Event {
     /// A report that was made some time comes again.
     Again(usize),
     Time(i64),
+    /// What is told of the agents, whatever it is: that each is heard, silent or neither, and waits for another Workflow or not.
+    Told(Option<bool>, bool),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -158,6 +160,7 @@ fn event((success, restart): (u32, u32)) -> impl Strategy<Value = Event> {
         restart => (0..AGENTS).prop_map(Event::Restart),
         3 => any::<usize>().prop_map(Event::Again),
         3 => (1i64..300).prop_map(Event::Time),
+        3 => any::<(Option<bool>, bool)>().prop_map(|(heard, waits)| Event::Told(heard, waits)),
     ]
 }
 
@@ -358,6 +361,22 @@ impl Run {
         self.w.status = status.or(self.w.status.take());
     }
 
+    fn told(&mut self, heard: Option<bool>, waits: bool) -> Result<(), TestCaseError> {
+        let heard = match heard {
+            None => Heard::Unknown,
+            Some(true) => Heard::Now,
+            Some(false) => Heard::Silent { since: at(0) },
+        };
+        let ahead = |_: &str| waits.then(|| Ahead::Workflow("another".to_owned()));
+        if let Some(status) = told(&self.w, ahead, |_| heard, at(self.now)) {
+            let course = |status: &WorkflowStatus| WorkflowStatus { conditions: Vec::new(), ..status.clone() };
+            prop_assert_eq!(course(&status), course(self.status()), "nothing comes of it");
+            self.w.status = Some(status);
+            prop_assert_eq!(told(&self.w, ahead, |_| heard, at(self.now + 1)), None, "it is written once");
+        }
+        Ok(())
+    }
+
     fn check(&self, before: &Workflow) -> Result<(), TestCaseError> {
         if is_terminal(before) {
             prop_assert_eq!(&self.w, before, "a terminal state stays");
@@ -442,6 +461,7 @@ proptest! {
                 }
                 Event::Again(_) => {}
                 Event::Time(seconds) => run.time(seconds),
+                Event::Told(heard, waits) => run.told(heard, waits)?,
             }
             run.check(&before)?;
         }

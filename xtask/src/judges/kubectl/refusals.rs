@@ -197,7 +197,7 @@ const CASES: &[Case] = &[
     (IMAGE, "  size: 1Gi\n", "", "spec", "size must be given with source.http"),
     (IMAGE, "https://", "ftp://", "spec.source.http.url", "should match"),
     (IMAGE, "sha256:SUM", "md5:abc", "spec.source.http.checksum", "should match"),
-    (IMAGE, "checksum:", "format: Qcow2, checksum:", "spec.source.http", "write Raw"),
+    (IMAGE, "checksum:", "format: Vmdk, checksum:", "spec.source.http.format", "\"Qcow2\""),
     (IMAGE, "checksum:", "caBundle: none, checksum:", "spec.source.http", "in PEM"),
     (
         IMAGE,

@@ -5,6 +5,7 @@ mod take;
 use crate::agent::*;
 use crate::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use crate::seen::Seen;
+use api::image::ImageFormat;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,6 +90,7 @@ pub fn function(number: u8) -> Function {
             url: "http://images/a".into(),
             sha256: "00".repeat(32),
             ca_bundle: None,
+            format: ImageFormat::Raw,
         }),
         _ => Function::Eraser(Eraser { machine: "x86_64".into(), presentation: presentation() }),
     }
