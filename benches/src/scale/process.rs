@@ -120,6 +120,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
         concurrency: 64,
         bmc_concurrency: 128,
         http: Some(args.http),
+        pages: controller::Pages::default(),
     };
     let folder = tempfile::tempdir()?;
     let (shared, random) = (Shared::default(), Random::new(1));

@@ -37,6 +37,8 @@ fn ready(plan: &Plan) -> &str {
     ready.map(|ready| ready.reason.as_str()).unwrap_or_default()
 }
 
+type Change = fn(&mut Observed);
+
 fn has_orphan(o: &mut Observed) {
     let dpu = o.dpus.iter().find(|dpu| dpu.name() == "dpu-1").expect("there").clone();
     let orphan = Orphan { kind: OrphanKind::Disk, uid: "unknown".to_owned(), epoch: 1, ..Orphan::default() };
@@ -49,7 +51,7 @@ fn went_back(o: &mut Observed) {
 
 #[test]
 fn nothing_is_powered_off_or_erased_under_what_nobody_can_explain() {
-    let cases: [(&str, fn(&mut Observed)); 2] = [("HardwareHasOrphans", has_orphan), ("ExposuresUnknown", went_back)];
+    let cases: [(&str, Change); 2] = [("HardwareHasOrphans", has_orphan), ("ExposuresUnknown", went_back)];
     let mut world = deleted();
     let mut asked = 0;
     for _ in 0..120 {
