@@ -182,7 +182,9 @@ impl Reconciler {
     async fn collect_imports(&mut self) {
         for (uid, result) in self.actor.imports.ended().await {
             let step = self.actor.record.get(&uid).and_then(|entry| match entry.function {
-                planner::agent::Function::Import(import) => Some(Step::StartImport { id: entry.id, import }),
+                planner::agent::Function::Import(import) => {
+                    Some(Step::StartImport { id: entry.id, import: Box::new(import) })
+                }
                 _ => None,
             });
             let result = result.and_then(|done| {

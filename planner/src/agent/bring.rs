@@ -130,7 +130,7 @@ fn fill(observed: &Observed, id: &ExposureId, import: &Import) -> Stage {
         return stage;
     }
     match observed.imports.get(&id.uid) {
-        None => Stage::Act(Step::StartImport { id: id.clone(), import: import.clone() }),
+        None => Stage::Act(Step::StartImport { id: id.clone(), import: Box::new(import.clone()) }),
         Some(run) => {
             let message = format!("{} bytes of {} read", run.bytes_written, import.url);
             Stage::Stuck(Stuck::waiting(Waiting::Importing, message))

@@ -59,7 +59,7 @@ pub enum Step {
     },
     StartImport {
         id: ExposureId,
-        import: Import,
+        import: Box<Import>,
     },
     StopImport {
         id: ExposureId,
