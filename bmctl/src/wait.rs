@@ -138,6 +138,7 @@ mod tests {
             booted_elsewhere: false,
             in_setup: false,
             setup_starts: 0,
+            netboot_by: None,
             agent_resets: 0,
         });
         machine

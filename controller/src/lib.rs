@@ -44,5 +44,5 @@ use executor::snapshots;
 pub use fences::Fences;
 pub use network::{OpenNorthBound, OpenSouthBound, Ovn};
 pub use objects::Objects;
-pub use run::{LOOKS, Settings, run};
+pub use run::{LOOKS, Pages, Settings, run};
 use runtime::clock;

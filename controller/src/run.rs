@@ -25,7 +25,7 @@ use runtime::leader::Elector;
 use runtime::queue::{self, Key, Next};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -48,6 +48,23 @@ pub struct Settings {
     pub bmc_concurrency: usize,
     /// None: not served.
     pub http: Option<SocketAddr>,
+    pub pages: Pages,
+}
+
+/// What is served over HTTP, for whoever runs a controller in its own process.
+#[derive(Debug, Clone, Default)]
+pub struct Pages(Arc<Mutex<Weak<Controller>>>);
+
+impl Pages {
+    /// `None`: it has ended, or has not begun.
+    pub fn read(&self, path: &str) -> Option<String> {
+        let controller = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        Some(page(&controller, path).body().to_owned())
+    }
+
+    fn begin(&self, controller: &Arc<Controller>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(controller);
+    }
 }
 
 impl From<&Args> for Settings {
@@ -64,6 +81,7 @@ impl From<&Args> for Settings {
             concurrency: usize::from(args.concurrency),
             bmc_concurrency: usize::from(args.bmc_concurrency),
             http: Some(args.http),
+            pages: Pages::default(),
         }
     }
 }
@@ -95,6 +113,7 @@ pub async fn run(
         events: Events::start(&client, &settings.identity),
         volumes: Volumes::default(),
         confirmed: Confirmed::default(),
+        network: Logical::new(ovn, metrics.written()),
         metrics,
         prepared: Prepared::default(),
         first_seen: FirstSeen::default(),
@@ -108,10 +127,10 @@ pub async fn run(
         holder_pull_secrets: settings.holder_pull_secrets.clone(),
         discovers: settings.discovers,
         fences,
-        network: Logical::new(ovn),
         objects: objects.clone(),
         world: world.clone(),
     });
+    settings.pages.begin(&controller);
     let mut tasks = world.watch(&objects, &Namespaces { inventory, seeds });
     controller.hosts.watch(settings.nonce, &mut tasks);
     let served = serve(settings.http, controller.clone());
@@ -140,7 +159,7 @@ fn page(c: &Controller, path: &str) -> Page {
         "/readyz" if c.world.is_ready() => Page::ok(),
         "/readyz" => Page::not_ready("the caches are not filled yet"),
         // Writing to a text cannot fail.
-        "/metrics" => Page::metrics(c.metrics.text(&c.world, c.hosts.count()).unwrap_or_default()),
+        "/metrics" => Page::metrics(c.metrics.text(&c.world, &c.network, c.hosts.count()).unwrap_or_default()),
         _ => Page::not_found("/healthz, /readyz or /metrics"),
     }
 }

@@ -68,6 +68,10 @@ pub async fn remember_boot_path(c: &impl Shell, name: &str, path: Option<&str>) 
     remember(c, name, labels::BOOT_PATH, path).await
 }
 
+pub async fn remember_netboot(c: &impl Shell, name: &str, by: Option<&str>) -> Result<(), Error> {
+    remember(c, name, labels::NETBOOT_BY, by).await
+}
+
 pub async fn remember_system_uuid(c: &impl Shell, name: &str, uuid: Option<&str>) -> Result<(), Error> {
     remember(c, name, labels::SYSTEM_UUID, uuid).await
 }

@@ -82,7 +82,7 @@ impl Agent {
         let endpoint =
             endpoint.http2_keep_alive_interval(Duration::from_secs(20)).keep_alive_timeout(Duration::from_secs(20));
         let channel = channel(&endpoint, servers, pin)?;
-        let session = pin.map(|_| Session::new(channel.clone(), worker.clone()));
+        let session = pin.map(|_| Session::new(channel.clone(), worker.clone(), crate::attributes::system_uuid()));
         let client = WorkflowServiceClient::new(channel);
         Ok(Self { client, session, worker, attributes, lines: Mutex::default() })
     }

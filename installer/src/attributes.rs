@@ -8,6 +8,11 @@ pub fn read() -> AgentAttributes {
     read_in(Path::new("/sys"))
 }
 
+/// Of the server (SMBIOS 3.7, 7.2.1); `None`: its firmware tells none.
+pub fn system_uuid() -> Option<String> {
+    text(Path::new("/sys/class/dmi/id/product_uuid"))
+}
+
 fn read_in(sys: &Path) -> AgentAttributes {
     let dmi = |file: &str| text(&sys.join("class/dmi/id").join(file));
     AgentAttributes {

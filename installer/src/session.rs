@@ -86,16 +86,18 @@ async fn open(server: &str, tls: Option<&TlsConnector>) -> io::Result<Stream> {
 pub struct Session {
     client: SessionsClient<Channel>,
     worker_id: String,
+    system_uuid: String,
 }
 
 impl Session {
-    pub fn new(channel: Channel, worker_id: String) -> Self {
-        Self { client: SessionsClient::new(channel), worker_id }
+    /// `system_uuid`: the server's own, if its firmware tells it.
+    pub fn new(channel: Channel, worker_id: String, system_uuid: Option<String>) -> Self {
+        Self { client: SessionsClient::new(channel), worker_id, system_uuid: system_uuid.unwrap_or_default() }
     }
 
     /// How often the server is to be told that this start is alive.
     pub async fn redeem(&mut self) -> Result<Duration, Status> {
-        let request = RedeemRequest { worker_id: self.worker_id.clone() };
+        let request = RedeemRequest { worker_id: self.worker_id.clone(), system_uuid: self.system_uuid.clone() };
         let seconds = bounded(CALL, self.client.redeem(request)).await?.heartbeat_seconds;
         Ok(if seconds == 0 { HEARTBEAT } else { Duration::from_secs(seconds.into()) })
     }

@@ -137,6 +137,9 @@ pub trait NorthBound: Send + Sync {
     /// it will tell ([`crate::SouthBound`]): one above that of the database, and above this one.
     async fn raise(&self, above: u64) -> Result<u64, NorthBoundError>;
 
+    /// Bytes of all transactions that this handle has sent since it was opened, whatever came of them.
+    fn sent(&self) -> u64;
+
     /// Waits for something to happen. The first look tells every UID, and so does one after a copy was made afresh. For one
     /// caller; one who stops waiting misses nothing.
     async fn changes(&self) -> Changes;

@@ -25,6 +25,10 @@ impl Page {
         Self { status: "200 OK", kind: PLAIN, body: "ok\n".to_owned() }
     }
 
+    pub fn body(&self) -> &str {
+        &self.body
+    }
+
     pub fn not_ready(why: &str) -> Self {
         Self { status: "503 Service Unavailable", kind: PLAIN, body: format!("{why}\n") }
     }

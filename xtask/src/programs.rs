@@ -25,7 +25,9 @@ pub(crate) fn build(root: &Path, names: &[&'static str]) -> Result<BTreeMap<&'st
 
 /// The packages of what ships, always all of them: which features a library is built with, and so the bytes of a program, must not
 /// hang on what else was asked for.
-const RELEASED: [&str; 8] = ["boot", "bmctl", "cni", "controller", "csi", "dpu-agent", "installer", "pause"];
+const RELEASED: [&str; 7] = ["boot", "bmctl", "controller", "csi", "dpu-agent", "installer", "pause"];
+/// The CNI plugin's package, program and profile: it is read from the disk for each pod, and waits for the agent most of its time.
+const PLUGIN: (&str, &str, &str) = ("cni", "metalplane", "plugin");
 
 /// The same of what ships: of these packages alone, so that nothing that only a test asks of a library is in it, with the commit in
 /// each program, and with no path of the machine that builds it.
@@ -35,33 +37,42 @@ pub(crate) fn release(
     release: &Release,
     architecture: Architecture,
 ) -> Result<BTreeMap<&'static str, PathBuf>> {
-    let mut cargo = optimised(root, release, architecture)?;
+    let mut cargo = optimised(root, release, architecture, RELEASE)?;
     cargo.args(RELEASED.iter().flat_map(|name| ["--package", name]));
-    built(cargo, names)
+    let (plugin, others): (Vec<_>, Vec<_>) = names.iter().copied().partition(|name| *name == PLUGIN.1);
+    let mut programs = if others.is_empty() { BTreeMap::new() } else { built(cargo, &others)? };
+    if !plugin.is_empty() {
+        let mut cargo = optimised(root, release, architecture, PLUGIN.2)?;
+        cargo.args(["--package", PLUGIN.0]);
+        programs.extend(built(cargo, &plugin)?);
+    }
+    Ok(programs)
 }
 
 /// The program of the benches with the controller in it, as what ships is built.
 pub(crate) fn bench(root: &Path) -> Result<PathBuf> {
-    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here())?;
+    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here(), RELEASE)?;
     cargo.args(["--package", "benches"]);
     built(cargo, &["bench"])?.remove("bench").context("the program was built")
 }
 
 /// The controller alone, as what ships is built: it is another program's child while it is measured.
 pub(crate) fn controller(root: &Path) -> Result<PathBuf> {
-    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here())?;
+    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here(), RELEASE)?;
     cargo.args(["--package", "controller"]);
     built(cargo, &["controller"])?.remove("controller").context("the program was built")
 }
 
 /// The boot service and the clients that load it, as what ships is built: one is measured, and the others must not be what is slow.
 pub(crate) fn boot(root: &Path) -> Result<BTreeMap<&'static str, PathBuf>> {
-    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here())?;
+    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here(), RELEASE)?;
     cargo.args(["--package", "boot", "--package", "boot-load"]);
     built(cargo, &["boot", "boot-load"])
 }
 
-fn optimised(root: &Path, release: &Release, architecture: Architecture) -> Result<Command> {
+const RELEASE: &str = "release";
+
+fn optimised(root: &Path, release: &Release, architecture: Architecture, profile: &str) -> Result<Command> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).env("METALPLANE_VERSION", release.version());
     cargo.envs(Toolchain::of(root, architecture)?.environment);
@@ -69,7 +80,7 @@ fn optimised(root: &Path, release: &Release, architecture: Architecture) -> Resu
     let flags: Vec<String> = moved(root)?.iter().map(|flag| format!("'{flag}'")).collect();
     let target = r#"target.'cfg(all(target_os = "linux", target_env = "gnu"))'.rustflags"#;
     cargo.arg("--config").arg(format!("{target} = [{}]", flags.join(", ")));
-    cargo.args(["build", "--release", "--bins", "--target", architecture.target()]);
+    cargo.args(["build", "--profile", profile, "--bins", "--target", architecture.target()]);
     Ok(cargo)
 }
 

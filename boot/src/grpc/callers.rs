@@ -10,10 +10,11 @@ use crate::identity::{Identity, Known};
 use crate::reports::{Eyes, owner};
 use crate::world::World;
 use api::HardwareReport;
-use api::report::{AgentRefusedReason, AgentSession, HardwareReportStatus};
+use api::report::{AgentRefusedReason, AgentSession, HardwareReportStatus, NetbootStage};
 use api::tinkerbell::Hardware;
 use kube::ResourceExt;
 use planner::enrol::MOST_UNAPPROVED;
+use planner::netboot::other_server;
 use planner::netboot::report::Sight;
 use planner::netboot::session::{self, Redeemed, Start};
 use runtime::clock;
@@ -70,11 +71,13 @@ impl Callers {
         }
     }
 
-    pub async fn redeem(&self, caller: &Caller, presented: &str) -> Result<(), Status> {
+    /// `system_uuid`: as the caller's firmware tells it; empty: it does not.
+    pub async fn redeem(&self, caller: &Caller, presented: &str, system_uuid: &str) -> Result<(), Status> {
         let found = self.found(presented)?;
         if !found.is_in_time {
             return Err(not_known());
         }
+        self.is_that_server(&found, system_uuid)?;
         let key = self.key(caller, &found)?;
         let start = Start { key: &key, run: &found.run, address: caller.address.map(|address| address.ip()) };
         for _ in 0..CONFLICTS {
@@ -104,6 +107,17 @@ impl Callers {
             }
         }
         Err(conflict())
+    }
+
+    /// Not every way to the installer has told whose server it is: a medium asks nobody, and of HTTP boot only DHCP tells a UUID.
+    fn is_that_server(&self, found: &Found, system_uuid: &str) -> Result<(), Status> {
+        let told = Some(system_uuid).filter(|told| !told.is_empty());
+        let Some(other) = other_server(&found.hardware, told) else { return Ok(()) };
+        let (why, mac) = (other.to_string(), super::mac_of(&found.agent, Some(&found.hardware)));
+        tracing::warn!(agent = found.agent, "WrongServer: {why}");
+        let (stage, uuid) = (NetbootStage::Refused, told.map(str::to_owned));
+        self.eyes.saw_of(&found.hardware, &mac, Sight::Turned { stage, why: why.clone(), client: None, uuid });
+        Err(Status::permission_denied(format!("WrongServer: {why}")))
     }
 
     pub async fn heartbeat(&self, caller: &Caller, presented: &str, doing: &str) -> Result<(), Status> {

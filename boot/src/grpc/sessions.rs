@@ -23,7 +23,8 @@ pub struct Service {
 #[tonic::async_trait]
 impl Sessions for Service {
     async fn redeem(&self, request: Request<RedeemRequest>) -> Result<Response<RedeemResponse>, Status> {
-        self.callers.redeem(&Caller::of(&request), &request.get_ref().worker_id).await?;
+        let RedeemRequest { worker_id, system_uuid } = request.get_ref();
+        self.callers.redeem(&Caller::of(&request), worker_id, system_uuid).await?;
         let heartbeat_seconds = u32::try_from(HEARTBEAT.as_secs()).unwrap_or(u32::MAX);
         Ok(Response::new(RedeemResponse { heartbeat_seconds }))
     }

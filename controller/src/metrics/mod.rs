@@ -1,13 +1,18 @@
 //! Numbers for /metrics, in OpenMetrics; in the names that dashboards of controller-runtime and client-go know where there
 //! is one. docs/operator/monitoring.md explains each.
 //!
-//! Labels come from closed sets only: kinds, reasons of `planner::reason`, names of actions. No object's name is one.
+//! Labels come from closed sets only: kinds, reasons of `planner::reason`, names of actions. No object's name is one, but for
+//! Subnets', of which each has its own addresses.
 
 mod client;
+mod network;
 mod world;
 
 pub(crate) use client::counted;
+pub(crate) use network::{Writing, Written};
 
+use crate::network::Logical;
+use crate::world::World;
 use planner::machine::Action;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -69,6 +74,7 @@ pub(crate) struct Metrics {
     bmc_times: Family<BmcCall, Histogram>,
     bmc_results: Family<BmcResult, Counter>,
     requests: client::Requests,
+    written: Written,
     leads: Family<Named, Gauge>,
     fencing_token: Gauge,
 }
@@ -89,6 +95,7 @@ impl Default for Metrics {
             bmc_times: Family::new_with_constructor(seconds),
             bmc_results: Family::default(),
             requests: client::Requests::default(),
+            written: Written::default(),
             leads: Family::default(),
             fencing_token: Gauge::default(),
         };
@@ -110,6 +117,7 @@ impl Metrics {
         r.register("leader_election_master_status", "1: this process leads", self.leads.clone());
         r.register("metalplane_fencing_token", "The token of this leader's term", self.fencing_token.clone());
         self.requests.register(r);
+        self.written.register(r);
     }
 
     /// Nothing of one controller's is missing before it happened first: an alert on an increase needs the zero.
@@ -150,10 +158,15 @@ impl Metrics {
         self.requests.clone()
     }
 
+    pub(crate) fn written(&self) -> Written {
+        self.written.clone()
+    }
+
     /// The text of a scrape: what was counted, and how the world is now.
-    pub(crate) fn text(&self, world: &crate::world::World, hosts: usize) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self, world: &World, network: &Logical, hosts: usize) -> Result<String, fmt::Error> {
         let mut now = Registry::default();
         world::register(world, hosts, &mut now);
+        network::register(world, network, &mut now);
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
         encode_registry(&mut text, &now)?;
@@ -185,7 +198,11 @@ fn variant(value: &impl Debug) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::Work;
+    use api::Subnet;
     use planner::machine::plan::Target;
+    use ports::north_bound::NorthBoundError;
+    use serde_json::json;
 
     #[test]
     fn a_variant_is_named_without_its_fields() {
@@ -203,7 +220,23 @@ mod tests {
         metrics.acted(&Action::AddMachineFinalizer, None);
         metrics.bmc("observe", Duration::from_secs(7), Some("Unreachable"));
         metrics.leads(7);
-        let text = metrics.text(&crate::world::World::new(0), 3).expect("text");
+        let written = metrics.written();
+        written.transaction(Writing::Number, &Err::<u64, _>(NorthBoundError::Contended(String::new())));
+        written.transaction(Writing::Token, &Ok(()));
+        written.repaired(3);
+        written.in_force(Work::SecurityGroup, Duration::from_millis(40));
+        let world = World::new(0);
+        let subnet = |name: &str, spec: serde_json::Value| {
+            let mut subnet = Subnet::new(name, serde_json::from_value(spec).expect("a spec"));
+            subnet.metadata.namespace = Some("team".to_owned());
+            subnet.metadata.uid = Some(name.to_owned());
+            subnet
+        };
+        let blue = subnet("blue", json!({"cidr": "10.20.0.0/29", "ipv6Cidr": "fd00:20::/120"}));
+        world.subnets.put(blue.clone());
+        world.subnets.put(subnet("red", json!({"cidr": "10.30.0.0/24"})));
+        let network = Logical::new(None, metrics.written());
+        let text = metrics.text(&world, &network, 3).expect("text");
         for line in [
             "controller_runtime_reconcile_total{controller=\"dpu\",result=\"success\"} 0",
             "controller_runtime_reconcile_total{controller=\"machine\",result=\"Conflict\"} 1",
@@ -215,9 +248,21 @@ mod tests {
             "metalplane_fencing_token 7",
             "metalplane_bmcs_watched 3",
             "workqueue_depth{name=\"machine\"} 0",
+            "metalplane_ovn_transactions_total{what=\"rows\",result=\"Conflict\"} 0",
+            "metalplane_ovn_transactions_total{what=\"nb_cfg\",result=\"Conflict\"} 1",
+            "metalplane_ovn_transactions_total{what=\"token\",result=\"success\"} 1",
+            "metalplane_ovn_repaired_rows_total 3",
+            "metalplane_ovn_in_force_seconds_bucket{le=\"0.05\",controller=\"securitygroup\"} 1",
+            "metalplane_ovn_sent_bytes_total 0",
+            "metalplane_subnet_free_addresses{namespace=\"team\",subnet=\"blue\",family=\"IPv4\"} 5.0",
+            "metalplane_subnet_free_addresses{namespace=\"team\",subnet=\"blue\",family=\"IPv6\"} 254.0",
         ] {
             assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"), "{text}");
+        assert!(!text.contains("metalplane_ovn_reachable{"), "there is no OVN\n{text}");
+        world.subnets.forget(&blue.metadata);
+        let text = metrics.text(&world, &network, 3).expect("text");
+        assert!(!text.contains("blue") && text.contains("subnet=\"red\""), "a deleted Subnet has no number\n{text}");
     }
 }

@@ -10,6 +10,7 @@
 use crate::Controller;
 use crate::error::Error;
 use crate::index::IndexKey;
+use crate::metrics::Writing;
 use api::machine::AttachPhase;
 use planner::network::barrier::above;
 use ports::NorthBound;
@@ -72,7 +73,9 @@ impl Barrier {
             return Ok(());
         }
         self.not_before = Some(now + FAILED);
-        let number = north_bound.raise(installed.as_ref().map(above).unwrap_or_default()).await?;
+        let raised = north_bound.raise(installed.as_ref().map(above).unwrap_or_default()).await;
+        c.network.written.transaction(Writing::Number, &raised);
+        let number = raised?;
         let chassis = installed.map_or(0, |installed| u32::try_from(installed.len()).unwrap_or(u32::MAX));
         self.not_before = Some(now + TOGETHER.max(EACH * chassis));
         tracing::debug!(number, ports = self.asked.len(), objects = objects.len(), "the chassis are asked to tell");

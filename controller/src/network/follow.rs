@@ -7,6 +7,7 @@ use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
+use crate::metrics::Writing;
 use crate::work::Work;
 use api::labels;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -153,7 +154,9 @@ async fn take_token(c: &Controller, north_bound: &dyn NorthBound, leadership: &L
         }
         _ => {}
     }
-    match north_bound.take_token(&token, there.as_ref()).await {
+    let taken = north_bound.take_token(&token, there.as_ref()).await;
+    c.network.written.transaction(Writing::Token, &taken);
+    match taken {
         Ok(()) => {
             tracing::info!(%token, "leading in OVN's north-bound database");
             c.network.lead();

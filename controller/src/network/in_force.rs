@@ -134,13 +134,12 @@ pub(super) async fn enforce<K: Enforced>(
             status.write(c, cache, object, wanted.counts).await?;
             match then {
                 Then::Settled(chassis) => {
+                    let took = c.network.settle_in_force(uid(meta), K::WORK);
                     if is_new {
-                        let since = c.network.numbers.known(uid(meta)).map(|(_, since)| since.elapsed().as_millis());
-                        let passed = since.map(|passed| format!(", {passed} ms after the change was seen"));
+                        let passed = took.map(|took| format!(", {} ms after the change was seen", took.as_millis()));
                         let (what, passed) = (object.what(), passed.unwrap_or_default());
                         c.events.tell(object, "InForce", &format!("{chassis} chassis have installed {what}{passed}"));
                     }
-                    c.network.numbers.settled(uid(meta));
                     Ok(Next::Wait)
                 }
                 Then::Ask(by) => {
@@ -305,6 +304,13 @@ impl Logical {
             // What the status says of it comes behind: meanwhile the chassis can be asked.
             self.tell();
         }
+    }
+
+    /// It is in force; how long that took, if anything was waited for.
+    pub(super) fn settle_in_force(&self, uid: &str, work: Work) -> Option<Duration> {
+        let took = self.numbers.settled(uid)?;
+        self.written.in_force(work, took);
+        Some(took)
     }
 
     /// A number is asked for, for an object whose rows were committed by somebody before.

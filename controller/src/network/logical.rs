@@ -2,7 +2,9 @@
 //! before it has taken the token of its Lease.
 
 use super::numbers::{Commit, Numbers};
+use super::settled::Settled;
 use crate::error::Error;
+use crate::metrics::{Writing, Written};
 use planner::network::rows::{Row, diff};
 use ports::north_bound::{Members, NorthBoundError};
 use ports::{ErrorClass, NorthBound, PortError, SouthBound};
@@ -46,6 +48,8 @@ pub struct Logical {
     programmed: Mutex<BTreeSet<String>>,
     told: Notify,
     pub(super) numbers: Numbers,
+    settled: Settled,
+    pub(super) written: Written,
 }
 
 /// What there is of OVN: to write, and to see how far the chassis are.
@@ -58,7 +62,7 @@ struct Opened {
 }
 
 impl Logical {
-    pub fn new(open: Option<Ovn>) -> Self {
+    pub(crate) fn new(open: Option<Ovn>, written: Written) -> Self {
         Self {
             open,
             opened: OnceLock::new(),
@@ -70,6 +74,8 @@ impl Logical {
             programmed: Mutex::default(),
             told: Notify::new(),
             numbers: Numbers::default(),
+            settled: Settled::default(),
+            written,
         }
     }
 
@@ -186,13 +192,21 @@ impl Logical {
             let found = opened.north_bound.rows(uid).map_err(NorthBoundError::from)?;
             let change = diff(wanted, &found);
             if change.is_empty() {
+                self.settled.note(uid, wanted);
                 return Ok(());
+            }
+            if self.settled.forget(uid, wanted) {
+                self.written.repaired(change.rows());
             }
             changing(Commit::UnderWay);
             let applied = opened.north_bound.apply(&change).await;
             changing(Commit::Answered);
+            self.written.transaction(Writing::Rows, &applied);
             match applied {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.settled.note(uid, wanted);
+                    return Ok(());
+                }
                 Err(NorthBoundError::Contended(cause)) if attempt < ATTEMPTS => {
                     tracing::debug!(uid, "{cause}");
                     attempt += 1;
@@ -216,6 +230,18 @@ impl Logical {
         Ok(self.opened()?.north_bound.number().map_err(NorthBoundError::from)?)
     }
 
+    /// Bytes of all transactions.
+    pub(crate) fn sent(&self) -> u64 {
+        self.opened.get().map_or(0, |opened| opened.north_bound.sent())
+    }
+
+    /// Whether each database that is followed can be read: the north-bound one, the south-bound one.
+    pub(crate) fn reached(&self) -> (Option<bool>, Option<bool>) {
+        let opened = self.opened.get();
+        let south_bound = opened.and_then(|opened| opened.south_bound.as_ref());
+        (opened.map(|opened| opened.north_bound.number().is_ok()), south_bound.map(|chassis| chassis.chassis().is_ok()))
+    }
+
     /// The highest number of which each chassis has installed everything; else why that is not known.
     pub(super) fn installed(&self) -> Result<BTreeMap<String, Option<u64>>, String> {
         let south_bound = self.opened.get().and_then(|opened| opened.south_bound.as_ref());
@@ -233,11 +259,20 @@ impl Logical {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planner::network::rows::{Cell, Vpc};
+    use ports::conformance::memory::MemoryNorthBound;
+    use ports::north_bound::Token;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    fn logical(open: Option<Ovn>) -> Logical {
+        Logical::new(open, Written::default())
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_database_that_is_being_read_is_waited_for_and_one_that_fails_is_not() {
         let ovn = || Ovn { north_bound: Arc::new(|_| panic!("nobody follows it")), south_bound: None };
-        let network = Logical::new(Some(ovn()));
+        let network = logical(Some(ovn()));
         assert_eq!(network.starting(), Some(FIRST));
         tokio::time::advance(PATIENCE * 3).await;
         assert_eq!(network.starting(), Some(FIRST - PATIENCE * 3), "it takes long to be read");
@@ -245,11 +280,79 @@ mod tests {
         assert_eq!(network.starting(), None, "and says so");
         assert!(!network.fails(), "once");
 
-        let network = Logical::new(Some(ovn()));
+        let network = logical(Some(ovn()));
         assert_eq!(network.starting(), Some(FIRST));
         network.lead();
         assert_eq!(network.starting(), None);
         assert!(!network.fails(), "what is away later is said at once");
-        assert_eq!(Logical::new(None).starting(), None, "there is nothing to wait for");
+        assert_eq!(logical(None).starting(), None, "there is nothing to wait for");
+    }
+
+    /// A controller that has the token, and what it counts.
+    async fn leader(memory: &MemoryNorthBound, transitions: u64) -> (Logical, Registry) {
+        let (memory, written, mut counted) = (memory.clone(), Written::default(), Registry::default());
+        written.register(&mut counted);
+        let open = move |site: &str| Arc::new(memory.open(site)) as Arc<dyn NorthBound>;
+        let network = Logical::new(Some(Ovn { north_bound: Arc::new(open), south_bound: None }), written);
+        let (north_bound, _) = network.open("site").expect("there is one");
+        let (token, there) = (Token { lease_uid: "lease".to_owned(), transitions }, north_bound.token());
+        north_bound.take_token(&token, there.expect("reachable").as_ref()).await.expect("the next leader");
+        network.lead();
+        (network, counted)
+    }
+
+    /// Transactions of rows that were done and that were refused, and rows that were put right.
+    fn counts(counted: &Registry) -> [u64; 3] {
+        let mut text = String::new();
+        encode(&mut text, counted).expect("text");
+        let of = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map_or(0, |count| count.trim().parse().expect("a number"))
+        };
+        ["success", "NotLeader"]
+            .map(|result| of(&format!("metalplane_ovn_transactions_total{{what=\"rows\",result=\"{result}\"}}")))
+            .into_iter()
+            .chain([of("metalplane_ovn_repaired_rows_total")])
+            .collect::<Vec<_>>()
+            .try_into()
+            .expect("three")
+    }
+
+    #[tokio::test]
+    async fn what_somebody_changed_is_counted_when_it_is_put_right_and_nothing_else_is() {
+        let memory = MemoryNorthBound::default();
+        let (network, counted) = leader(&memory, 1).await;
+        let vpc = |hops: &[&str]| {
+            let hops = hops.iter().map(|hop| (*hop).to_owned()).collect::<Vec<_>>();
+            move |site: &str| {
+                let mut rows = Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows(site);
+                rows[0].columns.insert("options", Cell::Texts(hops.into_iter().collect()));
+                rows
+            }
+        };
+        network.settle("v", vpc(&["a", "b"])).await.expect("reachable");
+        let sent = network.sent();
+        assert!(sent > 0);
+        network.settle("v", vpc(&["a", "b"])).await.expect("reachable");
+        assert_eq!((counts(&counted), network.sent()), ([1, 0, 0], sent), "nothing to do");
+        network.settle("v", vpc(&["a", "c"])).await.expect("reachable");
+        assert_eq!(counts(&counted), [2, 0, 0], "what was asked for is another");
+
+        let row = memory.found().pop().expect("a router");
+        memory.set_by_hand(&row.uuid, "name", Cell::Text("mine".to_owned()));
+        network.settle("v", vpc(&["a", "c"])).await.expect("reachable");
+        assert_eq!(counts(&counted), [3, 0, 1], "changed by hand");
+        memory.delete_by_hand(&row.uuid);
+        network.settle("v", vpc(&["a", "c"])).await.expect("reachable");
+        assert_eq!(counts(&counted), [4, 0, 2], "deleted by hand");
+        network.clear("v").await.expect("reachable");
+        network.settle("v", vpc(&["a", "c"])).await.expect("reachable");
+        assert_eq!(counts(&counted), [6, 0, 2], "deleted by the controller itself");
+
+        let (other, its) = leader(&memory, 2).await;
+        other.settle("v", vpc(&["a", "c"])).await.expect("reachable");
+        assert_eq!(counts(&its), [0, 0, 0], "a controller that starts with everything right writes nothing");
+        network.settle("v", vpc(&["b"])).await.expect_err("another leads");
+        assert_eq!(counts(&counted), [6, 1, 2]);
     }
 }

@@ -9,7 +9,7 @@
 //! | `program.rs` | a VNic's port |
 //! | `outside/` | the way out: ProviderNetwork, NatGateway, FloatingIP |
 //! | `pods.rs` | a pod that asks for NICs: its VNics and attachments |
-//! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
+//! | `logical.rs`, `settled.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
 //! | `barrier.rs`, `numbers.rs`, `in_force.rs` | when a port, a Subnet and a SecurityGroup are in force |
 //! | `sweep.rs` | rows of objects that no longer exist |
 //!
@@ -27,6 +27,7 @@ pub(crate) mod pods;
 mod pools;
 mod program;
 mod router;
+mod settled;
 pub(crate) mod subnets;
 mod sweep;
 mod upgrade;

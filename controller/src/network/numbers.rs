@@ -87,9 +87,9 @@ impl Numbers {
         state.counted.remove(uid);
     }
 
-    /// It is in force: nothing is waited for.
-    pub(super) fn settled(&self, uid: &str) {
-        self.state().waiting.remove(uid);
+    /// It is in force: nothing is waited for. How long it took, if anything was.
+    pub(super) fn settled(&self, uid: &str) -> Option<Duration> {
+        self.state().waiting.remove(uid).map(|waiting| waiting.since.elapsed())
     }
 
     pub(super) fn wait_for_number(&self) -> bool {

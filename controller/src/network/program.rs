@@ -115,7 +115,9 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
             let concerned = chassis.map(str::to_owned).into_iter().collect();
             network.numbers.lags(own, object(), number, concerned, since);
         }
-        Some(Verdict::InForce { .. }) => network.numbers.settled(own),
+        Some(Verdict::InForce { .. }) => {
+            network.settle_in_force(own, Work::VNic);
+        }
         None => {}
     }
     Ok(said)

@@ -247,6 +247,15 @@ async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
         "addresses": status.addresses, "macAddress": status.mac_address, "conditions": status.conditions,
     });
     objects::patch_status(&api, &c.world.vnics, meta, said).await?;
+    // Whoever has written the addresses knows them.
+    if addresses::chooses(&o.vnic) && !status.addresses.is_empty() {
+        let (chosen, subnet) = (status.addresses.join(" and "), &o.vnic.spec.subnet);
+        c.events.tell(
+            o.vnic.as_ref(),
+            "AddressAssigned",
+            &format!("the controller has chosen {chosen} of Subnet '{subnet}'"),
+        );
+    }
     if let Some(reason) = &plan.reason {
         c.events.warn_why(o.vnic.as_ref(), reason);
     }

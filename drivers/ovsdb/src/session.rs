@@ -22,6 +22,7 @@ use crate::transact::{Outcome, Transaction};
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -87,6 +88,7 @@ pub struct Session {
     database: String,
     address: String,
     limit: Duration,
+    sent: AtomicU64,
 }
 
 impl Drop for Session {
@@ -120,7 +122,8 @@ impl Session {
         let (database, address, limit) = (config.database.clone(), config.remotes.to_string(), config.limits.call);
         let at = config.remotes.turn(0).clone();
         let keeper = Keeper { config, at, publish, feed: Arc::clone(&feed), leader, last: None };
-        Self { view, feed, task: tokio::spawn(keeper.run()), database, address, limit }
+        let (task, sent) = (tokio::spawn(keeper.run()), AtomicU64::default());
+        Self { view, feed, task, database, address, limit, sent }
     }
 
     pub fn database(&self) -> &str {
@@ -194,11 +197,22 @@ impl Session {
         self.call("echo", json!(["refresh"])).await.map(|_| ())
     }
 
+    /// Bytes of all transactions so far, as JSON and without the envelope of the call.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     /// The cache holds the transaction's effects when this returns.
     pub async fn transact(&self, transaction: &Transaction) -> Result<Vec<Outcome>, Error> {
-        let reply = self.call("transact", transaction.params()).await?;
+        let params = transaction.params();
+        self.sent.fetch_add(size(&params), Ordering::Relaxed);
+        let reply = self.call("transact", params).await?;
         transaction.outcomes(&reply, &self.address)
     }
+}
+
+fn size(json: &Json) -> u64 {
+    u64::try_from(json.to_string().len()).unwrap_or(u64::MAX)
 }
 
 /// The task behind a session.

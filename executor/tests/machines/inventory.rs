@@ -92,6 +92,30 @@ fn a_server_that_a_machine_runs_on_is_no_other_machines() {
     assert!(said.message.contains("HardwareTaken"), "{}", said.message);
 }
 
+/// A second DPU is in the server, and its Dpu, which comes first by its name, is assigned and approved while a machine runs by the other one.
+#[test]
+fn a_second_dpu_in_a_server_changes_nothing_under_a_machine() {
+    for other in ["hw-1", "hw-2"] {
+        let mut world = World::new();
+        world.machine("a", false);
+        world.hardware.remove(other);
+        settle_with_claims(&mut world);
+        let mut o = world.observe("a").expect("there");
+        let own = o.machine.status.as_ref().and_then(|status| status.hardware_name.clone()).expect("claimed");
+        let mut second = o.dpus.iter().find(|dpu| dpu.name() == server_of(&own)).expect("there").clone();
+        let mut dpu = api::Dpu::clone(&second.dpu);
+        dpu.metadata.name = Some("a-second".to_owned());
+        dpu.metadata.uid = Some("second".to_owned());
+        dpu.status.as_mut().expect("told").boot_id = Some("another boot".to_owned());
+        second.dpu = std::sync::Arc::new(dpu);
+        o.own.dpus.insert(0, second);
+        let plan = planner::machine::plan(&o, world.now);
+        assert!(plan.is_empty(), "{own}: {:?} {:?}", plan.actions, plan.disruptive);
+        let restart = conditions::get(&plan.status.conditions, conditions::RESTART_REQUIRED).expect("told");
+        assert_eq!((restart.reason.as_str(), plan.status.state), ("NotRequired", Some(MachineState::Running)), "{own}");
+    }
+}
+
 /// Its bmc.tinkerbell.org Machine is deleted: nothing is known of the host, so nothing is done to it.
 #[test]
 fn a_machine_whose_bmc_is_deleted_is_left_as_it_is() {

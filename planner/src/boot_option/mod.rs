@@ -124,6 +124,19 @@ pub fn choose(named: Option<&str>, own: &Own, options: &[BootOption]) -> Result<
     Err(Refusal::NotListed)
 }
 
+/// The one option by which the firmware boots the NIC with this MAC address by PXE over IPv4 (UEFI 2.10, sections 10.3.5.13 and 24.3.2):
+/// a path that names a resource is of HTTP boot.
+pub fn of_network(mac: [u8; 6], options: &[BootOption]) -> Option<&BootOption> {
+    let is_it = |option: &&BootOption| {
+        // Some paths begin with the NIC.
+        let path = format!("/{}", option.uefi_device_path.as_deref().unwrap_or_default());
+        let of_mac = path::nic(&path).is_some_and(|(of, _)| of == mac);
+        option.enabled && option.present && of_mac && path.contains("/IPv4(") && !path.contains("/Uri(")
+    };
+    let mut found = options.iter().filter(is_it);
+    found.next().filter(|_| found.next().is_none())
+}
+
 /// The firmware lists classes of devices, and no device.
 pub fn are_classes(options: &[BootOption]) -> bool {
     let is_class = |option: &BootOption| option.uefi_device_path.as_deref().map(Path::parse) == Some(Place::Opaque);

@@ -4,12 +4,10 @@
 //! the guest's own reboot. An order that the firmware takes over in its next POST is enough for a power-on: that is a POST.
 //! It is looked at again afterwards. What was first before is remembered at the Hardware and put back at release.
 
-use super::claim::strategy;
 use super::draft::Draft;
 use super::observed::Belongings;
 use super::plan::{Action, Disruptive};
 use super::situation::{Host, Owned, is_bare, unread};
-use crate::about::About;
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
 use crate::meta::{annotation, name};
@@ -19,7 +17,7 @@ use api::{labels, names};
 use jiff::{SignedDuration, Timestamp};
 
 /// After so many changes that the BMC does not show, ask rarely.
-const ATTEMPTS: u32 = 3;
+pub(super) const ATTEMPTS: u32 = 3;
 const RETRY: SignedDuration = SignedDuration::from_secs(30);
 /// What the BMC refuses for now is asked for again.
 const LATER: SignedDuration = SignedDuration::from_secs(5);
@@ -48,7 +46,7 @@ fn controller(host: Host<'_>) -> String {
     told.map_or_else(|| names::boot_serial(host.dpu.name()), |told| told.serial_number.clone())
 }
 
-fn bytes<const N: usize>(text: &str, separator: char) -> Option<[u8; N]> {
+pub(super) fn bytes<const N: usize>(text: &str, separator: char) -> Option<[u8; N]> {
     let bytes: Option<Vec<u8>> = text.split(separator).map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
     bytes?.try_into().ok()
 }
@@ -134,7 +132,7 @@ fn wanted(host: Host<'_>, seen: &HostObserved, disk: Disk, draft: &mut Draft) ->
 }
 
 /// Why the BMC cannot be told an order; `None`: it can.
-fn missing(seen: &HostObserved) -> Option<String> {
+pub(super) fn missing(seen: &HostObserved) -> Option<String> {
     let lacks = [Lack::BootOptions, Lack::BootOrder].into_iter().filter(|lack| seen.lacks(*lack));
     let lacks: Vec<&str> = lacks.map(Lack::noun).collect();
     (!lacks.is_empty()).then(|| lacks.join(" and no "))
@@ -174,7 +172,7 @@ fn list(options: &[BootOption]) -> String {
     options.iter().map(option).collect::<Vec<_>>().join("; ")
 }
 
-fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
+pub(super) fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
     match change {
         // Whoever asked for setup or a network boot once shall have it; a disk that the firmware chooses nobody shall.
         BootChange::First { reference } => {
@@ -185,7 +183,9 @@ fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
         BootChange::Next { source, mode } => {
             boot.next.is_some_and(|next| next.source == *source && next.mode.is_none_or(|shown| shown == *mode))
         }
-        BootChange::Always { source, .. } => boot.always.is_some_and(|always| always.source == *source),
+        BootChange::Always { source, mode } => {
+            boot.always.is_some_and(|always| always.source == *source && always.mode.is_none_or(|shown| shown == *mode))
+        }
         // Options that are gone are left out; new ones come last.
         BootChange::Restore { order } => {
             let there = boot.coming();
@@ -250,30 +250,6 @@ fn goes_to_setup(seen: &HostObserved) -> bool {
     seen.boot.next.is_some_and(|next| next.source == BootSource::Setup)
 }
 
-/// The next boot, and that one alone, is from the network; `None`: it is, by a reading of this moment.
-pub(super) fn from_network(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let dhcp = strategy::netboot(hardware).and_then(|interface| interface.dhcp.as_ref());
-    let mode = match dhcp.and_then(|dhcp| dhcp.uefi) {
-        Some(false) => BootMode::Legacy,
-        Some(true) | None => BootMode::Uefi,
-    };
-    let hardware_name = name(&hardware.metadata).to_owned();
-    let Some(seen) = fresh(o, draft) else {
-        return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
-    };
-    let allowed = &seen.boot.allowed_next;
-    if !allowed.is_empty() && !allowed.contains(&BootSource::Pxe) {
-        let allowed = allowed.iter().map(|source| format!("{source:?}")).collect::<Vec<_>>().join(", ");
-        return Some(Blocked::NetbootUnsupported { hardware: hardware_name, allowed }.into());
-    }
-    // On record before the host asks the network: who answers there knows the server by it.
-    if annotation(&hardware.metadata, labels::SYSTEM_UUID) != seen.system_uuid.as_deref() {
-        draft.act(Action::RememberSystemUuid { name: hardware_name.clone(), uuid: seen.system_uuid.clone() });
-        return Some(Waiting::Creating { what: About::ServerRecord(hardware_name) }.into());
-    }
-    made(o, hardware, BootChange::Next { source: BootSource::Pxe, mode }, now, draft)
-}
-
 /// The installed disk is first where an administrator says which option that is; elsewhere the firmware's order stands, and the
 /// network answers the server that it boots locally. `None`: it is so.
 pub(super) fn local(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
@@ -304,7 +280,13 @@ pub(super) fn local(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: 
 }
 
 /// `None`: it is so, as the BMC last showed.
-fn made(o: &Belongings, hardware: &Hardware, change: BootChange, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn made(
+    o: &Belongings,
+    hardware: &Hardware,
+    change: BootChange,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
     if o.bmc.host.last().is_some_and(|seen| is_so(&change, &seen.boot)) {
         return None;
     }
@@ -330,12 +312,16 @@ fn changed(
     Some(send(o, change, hardware_name, now, draft))
 }
 
+/// What was remembered of the boot order.
+pub(super) fn before(remembered: &str) -> BootChange {
+    BootChange::Restore { order: remembered.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect() }
+}
+
 /// Puts back what was before; `None`: it is so, nothing was changed, or this BMC cannot be brought to it.
 pub(super) fn restore(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let before = annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE)?;
-    let order: Vec<String> = before.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect();
     let hardware_name = name(&hardware.metadata).to_owned();
-    let change = BootChange::Restore { order };
+    let change = self::before(before);
     let Some(host) = fresh(o, draft) else {
         return Some(unread(o, hardware_name));
     };
@@ -351,7 +337,7 @@ pub(super) fn restore(o: &Belongings, hardware: &Hardware, now: Timestamp, draft
 }
 
 /// A reading of this moment that shows the last change, if it took effect.
-fn fresh<'a>(o: &'a Belongings, draft: &mut Draft) -> Option<&'a HostObserved> {
+pub(super) fn fresh<'a>(o: &'a Belongings, draft: &mut Draft) -> Option<&'a HostObserved> {
     let seen = o.bmc.host.fresh().filter(|_| o.bmc.boot_sent_at.is_none_or(|sent| o.bmc.read_at > Some(sent)));
     if seen.is_none() {
         draft.need_bmc(BmcNeed::Now);

@@ -20,6 +20,7 @@ mod install;
 pub mod leftovers;
 mod maintenance;
 mod named;
+mod netboot;
 pub mod observed;
 pub mod plan;
 mod post;

@@ -69,6 +69,8 @@ pub struct PowerOrder {
     pub booted_elsewhere: bool,
     /// This powers the host on into its firmware's setup.
     pub into_setup: bool,
+    /// By what the BMC is asked to boot the host from the network, in this start or in the next one.
+    pub netboot_by: Option<String>,
     /// The agent of the Workflow for which the host was started is no longer heard: that is why this powers the host off.
     pub agent_lost: bool,
 }
@@ -84,6 +86,7 @@ impl PowerOrder {
             boot_disk_reads: None,
             booted_elsewhere: false,
             into_setup: false,
+            netboot_by: None,
             agent_lost: false,
         }
     }
@@ -109,6 +112,11 @@ pub enum Told {
         dpu: String,
     },
     NicAttached {
+        interface: String,
+        dpu: String,
+    },
+    /// The same while the host runs.
+    NicPlugged {
         interface: String,
         dpu: String,
     },
@@ -149,6 +157,7 @@ impl Told {
             | Self::VolumeCloned { .. }
             | Self::DiskAttached { .. }
             | Self::NicAttached { .. }
+            | Self::NicPlugged { .. }
             | Self::Reachable { .. }
             | Self::Migrating { .. } => false,
         }
@@ -162,6 +171,7 @@ impl Told {
             Self::VolumeCloned { .. } => "VolumeCloned",
             Self::DiskAttached { .. } => "DiskAttached",
             Self::NicAttached { .. } => "NicAttached",
+            Self::NicPlugged { .. } => "NicPlugged",
             Self::Reachable { .. } => "Reachable",
             Self::GuestPoweredOff { .. } => "GuestPoweredOff",
             Self::Migrating { .. } => "Migrating",
@@ -182,6 +192,11 @@ impl Told {
             Self::VolumeCloned { disk, claim } => format!("PersistentVolumeClaim '{claim}' of disk '{disk}' is bound"),
             Self::DiskAttached { disk, dpu } => format!("Dpu '{dpu}' presents disk '{disk}' to the host"),
             Self::NicAttached { interface, dpu } => format!("Dpu '{dpu}' presents interface '{interface}' to the host"),
+            Self::NicPlugged { interface, dpu } => {
+                format!(
+                    "Dpu '{dpu}' has hot-plugged interface '{interface}' into the running host, and its port is in force"
+                )
+            }
             Self::Reachable { interface, address } => {
                 format!("the guest answers on interface '{interface}' as {address}")
             }
@@ -269,6 +284,11 @@ pub enum Action {
     RememberBootPath {
         name: String,
         path: Option<String>,
+    },
+    /// By what the BMC was asked when the server booted from the network, for the next time; `None`: by what is asked for first.
+    RememberNetboot {
+        name: String,
+        by: Option<String>,
     },
     /// Which server the BMC is of, before that is started from the network; `None`: the BMC does not tell.
     RememberSystemUuid {

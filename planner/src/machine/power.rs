@@ -77,7 +77,7 @@ pub(super) fn all_granted(o: &Situation<'_>, host: Host<'_>) -> bool {
 }
 
 /// Plans a power action; or says why it is none: the BMC does not offer it.
-fn send(o: &Owned<'_>, hardware: &str, order: PowerOrder, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn send(o: &Owned<'_>, hardware: &str, order: PowerOrder, draft: &mut Draft) -> Option<Reason> {
     if lacks(o, order.action) {
         let (hardware, action) = (hardware.to_owned(), Lack::Power(order.action).noun().to_owned());
         return Some(Blocked::PowerActionUnsupported { hardware, action }.into());
@@ -255,7 +255,7 @@ fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
 fn start(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
     let into_setup = gates.setup == Some(Setup::Next);
     let boot_disk_reads = if into_setup { None } else { elsewhere::before(o, host) };
-    let start = Start { run: None, boot_disk_reads, into_setup };
+    let start = Start { run: None, boot_disk_reads, into_setup, netboot_by: None };
     Outcome::Not(started(&o.owned, host, gates.start.as_ref(), start, now, draft))
 }
 
@@ -265,6 +265,8 @@ pub(super) struct For<'a> {
     /// The UID of a Workflow, which is booted from the network, or of the DiskAttachment that the host boots from.
     pub run: &'a str,
     pub into_setup: bool,
+    /// By what the BMC was asked for a boot from the network.
+    pub netboot_by: Option<&'a str>,
 }
 
 /// Powers a host on that is off.
@@ -276,7 +278,8 @@ pub(super) fn start_for(
     now: Timestamp,
     draft: &mut Draft,
 ) -> Reason {
-    let start = Start { run: Some(what.run), boot_disk_reads: None, into_setup: what.into_setup };
+    let For { run, into_setup, netboot_by } = what;
+    let start = Start { run: Some(run), boot_disk_reads: None, into_setup, netboot_by };
     started(o, host, forbids.as_ref(), start, now, draft)
 }
 
@@ -305,6 +308,7 @@ struct Start<'a> {
     run: Option<&'a str>,
     boot_disk_reads: Option<String>,
     into_setup: bool,
+    netboot_by: Option<&'a str>,
 }
 
 fn started(
@@ -334,8 +338,9 @@ fn started(
     let started_boot_id = (!host.shares_power).then(|| host.boot_id.map(str::to_owned)).flatten();
     let (restart, started_for) = (o.owner.restart_request(), start.run.map(str::to_owned));
     let (on, boot_disk_reads) = (PowerOrder::plain(PowerAction::On), start.boot_disk_reads);
-    let into_setup = start.into_setup;
-    let order = PowerOrder { started_boot_id, started_for, restart, attempts, boot_disk_reads, into_setup, ..on };
+    let (into_setup, netboot_by) = (start.into_setup, start.netboot_by.map(str::to_owned));
+    let order =
+        PowerOrder { started_boot_id, started_for, restart, attempts, boot_disk_reads, into_setup, netboot_by, ..on };
     if let Some(reason) = send(o, &hardware, order, draft) {
         return reason;
     }
@@ -389,7 +394,8 @@ fn stop(o: &Owned<'_>, hardware: String, now: Timestamp, draft: &mut Draft) -> R
         }
         (Some(PowerAction::ForceOff), _) => {
             let attempts = record.attempts + 1;
-            let order = PowerOrder { attempts, ..PowerOrder::plain(PowerAction::ForceOff) };
+            let netboot_by = record.netboot_by.map(str::to_owned);
+            let order = PowerOrder { attempts, netboot_by, ..PowerOrder::plain(PowerAction::ForceOff) };
             send(o, &hardware, order, draft)
                 .unwrap_or_else(|| Failed::PowerNotTaken { hardware, action: "ForceOff".to_owned(), attempts }.into())
         }

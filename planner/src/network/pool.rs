@@ -53,6 +53,23 @@ impl Pool {
         if v4 { self.v4.count } else { self.v6.count }
     }
 
+    /// How many of the network can be offered.
+    pub fn free(&self, subnet: &SubnetSpec, network: IpNet) -> u128 {
+        let taken = if network.network().is_ipv4() { &self.v4 } else { &self.v6 };
+        let mut closed: Vec<_> = cidr::not_chosen(subnet, network).into_iter().map(numbers).collect();
+        closed.sort_unstable();
+        let (first, last) = numbers((network.network(), network.broadcast()));
+        let (mut free, mut next) = (0, first);
+        for (from, to) in closed {
+            // What is closed may overlap.
+            if from > next {
+                free += taken.gaps(next, from - 1);
+            }
+            next = next.max(to.saturating_add(1));
+        }
+        if next <= last { free + taken.gaps(next, last) } else { free }
+    }
+
     /// `None`: all of it is taken. The first free one of `preferred`, else the one behind what was given last, so that an address
     /// that was released rests. `closed`: taken although no hold says so.
     pub(super) fn offer(
@@ -66,7 +83,7 @@ impl Pool {
         let taken = if v4 { &self.v4 } else { &self.v6 };
         let one = |address: &IpAddr| (number(*address), number(*address));
         let same = closed.iter().filter(|address| address.is_ipv4() == v4).map(one);
-        let ranges = cidr::not_chosen(subnet, network).into_iter().map(|(a, b)| (number(a), number(b)));
+        let ranges = cidr::not_chosen(subnet, network).into_iter().map(numbers);
         let closed: Vec<(u128, u128)> = same.chain(ranges).collect();
         let is_free = |address: &&IpAddr| {
             let at = number(**address);
@@ -91,6 +108,10 @@ fn number(address: IpAddr) -> u128 {
         IpAddr::V4(address) => u32::from(address).into(),
         IpAddr::V6(address) => address.into(),
     }
+}
+
+fn numbers((first, last): (IpAddr, IpAddr)) -> (u128, u128) {
+    (number(first), number(last))
 }
 
 fn at(number: u128, v4: bool) -> IpAddr {
@@ -140,6 +161,14 @@ impl Taken {
         if number < last {
             self.ranges.insert(number + 1, last);
         }
+    }
+
+    /// How many numbers from `from` to `to` are not in it.
+    fn gaps(&self, from: u128, to: u128) -> u128 {
+        let before = self.ranges.range(..from).next_back();
+        let inside = before.into_iter().chain(self.ranges.range(from..=to));
+        let taken = inside.map(|(first, last)| ((*last).min(to) + 1).saturating_sub((*first).max(from)));
+        to - from + 1 - taken.sum::<u128>()
     }
 
     /// The first number from `from` to `to` that is in neither.
@@ -208,6 +237,31 @@ mod tests {
     }
 
     #[test]
+    fn what_can_be_chosen_is_counted() {
+        let free = |subnet: &SubnetSpec, held: &[&str]| {
+            let holds: Vec<AddressHold> = held.iter().map(|address| hold(address, 1)).collect();
+            Pool::of(&holds).free(subnet, subnet.cidr.parse().expect("a network"))
+        };
+        let mut blue = subnet("10.20.0.0/29");
+        assert_eq!(free(&blue, &[]), 5, "neither network, router nor broadcast");
+        assert_eq!(free(&blue, &["10.20.0.1", "10.20.0.2", "10.20.0.3", "10.20.0.6"]), 2, "the router's is held too");
+        blue.reserved = vec!["10.20.0.2-10.20.0.4".to_owned(), "10.20.0.4".to_owned()];
+        assert_eq!(free(&blue, &[]), 2);
+        assert_eq!(
+            free(&blue, &["10.20.0.3", "10.20.0.5"]),
+            1,
+            "who has asked for a reserved one takes none of the others"
+        );
+        assert_eq!(free(&blue, &["10.20.0.5", "10.20.0.6"]), 0);
+        let wide: SubnetSpec = serde_json::from_value(serde_json::json!({"cidr": "fd00:20::/64"})).expect("a spec");
+        assert_eq!(
+            free(&wide, &["fd00:20::1", "fd00:20::7"]),
+            (1 << 64) - 3,
+            "without the network's own, the router's, the held one"
+        );
+    }
+
+    #[test]
     fn what_is_preferred_is_offered_where_it_can_be_had() {
         let blue = subnet("10.20.0.0/29");
         let network = blue.cidr.parse().expect("a network");
@@ -238,6 +292,7 @@ mod tests {
             prop_assert_eq!(taken.count, set.len() as u64);
             let free = (from..24).find(|number| !set.contains(number) && *number != 5);
             prop_assert_eq!(taken.free(from, 23, &[(5, 5)]), free);
+            prop_assert_eq!(taken.gaps(from, 23), (from..24).filter(|number| !set.contains(number)).count() as u128);
             let ranges: Vec<_> = taken.ranges.iter().collect();
             prop_assert!(ranges.windows(2).all(|two| two[0].1 + 1 < *two[1].0), "{:?}", ranges);
         }

@@ -11,6 +11,7 @@ use crate::reason::{Blocked, Reason, Waiting};
 use api::conditions::{self, ConditionStatus, DELETABLE};
 use api::network::{AddressOwner, SubnetStatus, Usage};
 use api::{AddressHold, NicAttachment, Subnet, VNic, labels};
+use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
@@ -101,6 +102,13 @@ pub fn measured(subnet: &Subnet, pool: &Pool) -> SubnetStatus {
         ipv6: usage(false),
         ..subnet.status.clone().unwrap_or_default()
     }
+}
+
+/// How many addresses of each family a VNic that asks for none can still get, as far as the caches tell.
+pub fn free(subnet: &Subnet, pool: &Pool) -> Vec<(&'static str, u128)> {
+    let family = |network: IpNet| if network.network().is_ipv4() { "IPv4" } else { "IPv6" };
+    let networks = cidr::families(&subnet.spec).into_iter().map(|family| family.network);
+    networks.map(|network| (family(network), pool.free(&subnet.spec, network))).collect()
 }
 
 fn user(vnic: &VNic, o: &Observed) -> String {

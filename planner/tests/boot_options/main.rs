@@ -3,7 +3,7 @@
 mod listings;
 
 use listings::{EUI64, LISTINGS, Listing, OWN_REFERENCE, SERIAL};
-use planner::boot_option::{ANY_DISK, Choice, Own, Refusal, Rule, choose};
+use planner::boot_option::{ANY_DISK, Choice, Own, Refusal, Rule, choose, of_network};
 use planner::host::BootOption;
 use proptest::prelude::*;
 
@@ -53,6 +53,33 @@ macro_rules! listings {
             assert_eq!([$($at),*], std::array::from_fn::<usize, { LISTINGS.len() }, _>(|at| at));
         }
     };
+}
+
+/// By PXE over IPv4: neither by HTTP, nor over IPv6, nor of another NIC.
+#[test]
+fn the_option_of_a_nic_is_found_by_its_mac() {
+    let hpe = [0xb8, 0x3f, 0xd2, 0xd7, 0xf7, 0x4a];
+    let dgx = [0x94, 0x6d, 0xae, 0x91, 0xfb, 0x22];
+    let bluefield = [0x94, 0x6d, 0xae, 0x91, 0xfb, 0x30];
+    for (server, mac, expected) in [
+        ("HPE DL385", hpe, Some("Boot0011")),
+        ("HPE DL385", dgx, None),
+        ("NVIDIA DGX H100", dgx, Some("Boot0026")),
+        ("Lenovo GB300", dgx, Some("Boot0001")),
+        ("BlueField-3's own BMC", bluefield, Some("Boot0000")),
+        ("Supermicro", dgx, None),
+    ] {
+        let listing = LISTINGS.iter().find(|listing| listing.server.starts_with(server)).expect(server);
+        let mut options = listing.others();
+        let found = of_network(mac, &options).map(|option| option.reference.clone());
+        assert_eq!(found.as_deref(), expected, "{server}");
+        let Some(at) = options.iter().position(|option| Some(&option.reference) == found.as_ref()) else { continue };
+        // Two are as good as none, and one that is disabled is not booted.
+        let twice = BootOption { reference: "Boot00FF".to_owned(), ..options[at].clone() };
+        assert_eq!(of_network(mac, &[&options[..], &[twice]].concat()), None, "{server}");
+        options[at].enabled = false;
+        assert_eq!(of_network(mac, &options), None, "{server}");
+    }
 }
 
 listings! {

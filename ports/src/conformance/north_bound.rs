@@ -48,6 +48,7 @@ pub async fn suite(bench: &impl Bench) {
     whoever_changes_a_row_wakes_its_object(bench).await;
     members_are_counted(bench).await;
     numbers_only_grow(bench).await;
+    what_is_sent_is_counted(bench).await;
     a_lost_database_is_told(bench).await;
 }
 
@@ -278,6 +279,28 @@ async fn only_the_leader_writes(bench: &impl Bench) {
     assert!(matches!(refused, NorthBoundError::NotLeader(_)), "{refused}");
     restarted.take_token(&higher, Some(&other)).await.expect("and back");
     clear(&restarted).await;
+}
+
+async fn what_is_sent_is_counted(bench: &impl Bench) {
+    let north_bound = leader(bench).await;
+    let token = north_bound.sent();
+    assert!(token > 0, "the token was sent");
+    north_bound.apply(&Change::default()).await.expect("nothing to do");
+    assert_eq!(north_bound.sent(), token, "what has nothing to do sends nothing");
+    put(&north_bound, &group("g", 1), "g").await;
+    let one = north_bound.sent() - token;
+    put(&north_bound, &group("h", 20), "h").await;
+    let twenty = north_bound.sent() - token - one;
+    assert!(one > 0 && twenty > 5 * one, "{one} bytes for one rule, {twenty} for twenty");
+    let before = north_bound.sent();
+    north_bound.apply(&diff(&group("g", 1), &[])).await.expect_err("it is there");
+    assert!(north_bound.sent() > before, "what is refused was sent");
+    north_bound.raise(0).await.expect("in step");
+    let after = north_bound.sent();
+    assert!(after > before);
+    let _ = north_bound.rows("g");
+    assert_eq!(north_bound.sent(), after, "reading asks nobody");
+    clear(&north_bound).await;
 }
 
 async fn an_old_plan_fails_as_a_whole(bench: &impl Bench) {

@@ -97,6 +97,9 @@ pub struct Settings {
     /// There was a disk in the boot slot in the last POST.
     #[serde(default)]
     pub slot_seen: bool,
+    /// The firmware does not follow the override for one boot.
+    #[serde(default)]
+    pub ignores_once: bool,
 }
 
 impl Settings {
@@ -116,6 +119,7 @@ impl Settings {
             uefi_target: None,
             boot_next: None,
             slot_seen: false,
+            ignores_once: false,
         }
     }
 
@@ -144,7 +148,8 @@ impl Settings {
     }
 
     fn overridden(&self, personality: &Personality, disk: &BootDisk) -> Option<BootOption> {
-        if self.enabled == OverrideEnabled::Disabled {
+        let ignored = self.ignores_once && self.enabled == OverrideEnabled::Once;
+        if self.enabled == OverrideEnabled::Disabled || ignored {
             return None;
         }
         match self.target {
@@ -244,6 +249,17 @@ mod tests {
         settings.started(personality, true);
         assert_eq!(effective(&settings), personality.factory_boot_order);
         assert_eq!(settings.enabled, OverrideEnabled::Disabled);
+    }
+
+    #[test]
+    fn an_override_for_once_may_be_ignored() {
+        let (personality, mut settings) = settings("local-disk");
+        (settings.enabled, settings.target) = (OverrideEnabled::Once, OverrideTarget::Pxe);
+        assert_eq!(settings.effective(personality, &disk())[0], BootOption::Network);
+        settings.ignores_once = true;
+        assert_eq!(settings.effective(personality, &disk()), personality.factory_boot_order);
+        settings.enabled = OverrideEnabled::Continuous;
+        assert_eq!(settings.effective(personality, &disk())[0], BootOption::Network);
     }
 
     #[test]

@@ -43,6 +43,12 @@ pub struct Faults {
     pub status_401: u32,
     /// So many requests are answered 503.
     pub status_503: u32,
+    /// An override for one boot is not offered, and refused.
+    pub only_continuous: bool,
+    /// An override for one boot is taken and shown, and the firmware boots by its order.
+    pub ignores_once: bool,
+    /// So many seconds after its start the firmware is told to be in its POST, as `BootProgress`.
+    pub post_s: u64,
     /// The power state that is told instead of the true one.
     pub wrong_state: Option<String>,
 }

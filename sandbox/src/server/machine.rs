@@ -272,8 +272,12 @@ impl Machine {
 
     /// The firmware is in its POST.
     pub fn is_in_post(&self) -> bool {
+        self.is_started_within(POST)
+    }
+
+    pub fn is_started_within(&self, time: std::time::Duration) -> bool {
         let began = *self.posted.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.power.borrow() == Power::On && began.is_some_and(|began| began.elapsed() < POST)
+        *self.power.borrow() == Power::On && began.is_some_and(|began| began.elapsed() < time)
     }
 
     /// The last start was one into the setup.

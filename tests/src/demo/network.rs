@@ -18,7 +18,7 @@ pub(super) async fn image(story: &Story, site: &Site) -> Result<()> {
 }
 
 pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
-    story.say("kubectl apply -f examples/vpc.yaml: Vpcs blue and red, with the same addresses");
+    story.say("kubectl apply -f examples/vpc.yaml: Vpcs blue and red, with the same addresses of both families");
     site.apply(NETWORKS).await?;
     story.say("kubectl apply -f examples/bm-02.yaml (with the tiny image)");
     site.apply(&include_str!("../../../examples/bm-02.yaml").replace("debian-12", "tiny")).await?;

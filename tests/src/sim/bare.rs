@@ -221,10 +221,19 @@ impl Agent {
 
 /// A machine is installed, stopped, started and deleted; `deleted`: it is deleted as soon as that is so, at the latest when it runs.
 pub async fn life(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
+    lived(s, Duration::ZERO, deleted).await
+}
+
+/// The same where an override for one boot leads to the disk: as long as nothing is known of POST, that is waited for.
+pub async fn life_without_once(s: &Simulation) -> Result<(), String> {
+    lived(s, Duration::from_mins(20), None).await
+}
+
+async fn lived(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
     let dirty = Arc::new(AtomicBool::new(false));
     let service = tokio::spawn(boot(s.scene.clone(), dirty.clone()));
     s.change(POLICIES, INVENTORY, "default", |policy| policy["spec"]["releasePolicy"]["localDisks"] = json!("Erase"));
-    let lived = lives(s, deleted).await;
+    let lived = lives(s, silent, deleted).await;
     service.abort();
     match dirty.load(Ordering::Relaxed) {
         true => lived.and(Err(format!("the server was given back with its data\n{}", s.story()))),
@@ -232,7 +241,8 @@ pub async fn life(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<
     }
 }
 
-async fn lives(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
+/// `silent`: nothing is to be seen of the installation for so long.
+async fn lives(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
     // Nobody says in which server its DPU sits.
     s.delete("metalplane.io/dpus", "", "dpu-1");
     s.change(HARDWARE, INVENTORY, "server-1", |server| {
@@ -245,6 +255,7 @@ async fn lives(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(),
         "metadata": {"name": "bm-03"}, "spec": {"terminationGracePeriodSeconds": 20,
             "boot": {"strategy": "Workflow", "workflow": {"templateName": "debian"}}}});
     s.create(MACHINES, USER, machine);
+    tokio::time::sleep(silent).await;
     if let Some(deleted) = deleted {
         s.until("it is so far", |s| deleted() || is_running(s)).await?;
         return delete(s).await;

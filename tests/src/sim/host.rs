@@ -148,6 +148,8 @@ struct State {
     /// A guest has run, and nothing has erased the server's own disk since.
     is_dirty: bool,
     local_disk: LocalDisk,
+    /// An override to the network for one boot is shown, and not followed.
+    ignores_once: bool,
     /// What the firmware took when it looked last, if it was told once or always.
     booted: Option<BootSource>,
     /// Actions that had an effect.
@@ -200,6 +202,7 @@ impl Host {
             counts: true,
             is_dirty: false,
             local_disk: LocalDisk::Works,
+            ignores_once: false,
             booted: None,
             actions: Vec::new(),
         };
@@ -260,6 +263,13 @@ impl Host {
     /// How often the firmware went on to boot something else than the disk of the DPU, by its own boot order.
     pub fn strays(&self) -> u32 {
         self.state().strays
+    }
+
+    /// Only a continuous override leads to the network.
+    pub fn ignores_once(&self) {
+        let mut state = self.state();
+        state.ignores_once = true;
+        state.boot.allowed_always.push(BootSource::Pxe);
     }
 
     /// No override to the firmware's setup.

@@ -20,11 +20,14 @@
 //! | `csi.rs` | the node plug-in of other people's CSI driver, which misbehaves |
 //! | `kubelet.rs` | the kubelets that run holder pods |
 //! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
+//! | `events.rs` | what users are told of NICs |
 //! | `elsewhere.rs` | hosts that do not boot from their boot disk |
 //! | `leftovers.rs` | what a machine that is gone has left |
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
+//! | `counted.rs` | what a controller counts of it |
+//! | `token.rs` | the token of OVN after a restore of etcd |
 //! | `bare.rs` | a server without a DPU, which a workflow installs over the network |
 //! | `choice.rs` | machines that find no server |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
@@ -42,9 +45,11 @@ pub mod bare;
 pub mod bmc_objects;
 mod bmcs;
 pub mod choice;
+pub mod counted;
 pub mod csi;
 pub mod elsewhere;
 pub mod erased;
+pub mod events;
 pub mod faults;
 mod groups;
 mod held;
@@ -68,6 +73,7 @@ pub mod scene;
 mod signal;
 pub mod simulation;
 mod storage;
+pub mod token;
 pub mod told;
 pub mod upkeep;
 pub mod verbs;

@@ -1,28 +1,30 @@
 //! What users make of the network, and what goes wrong with OVN's north-bound database, under machines that run.
 
+use super::counted::{repaired, transactions};
 use super::life::{self, condition, is_clean, runs};
-use super::simulation::{Simulation, USER};
+use super::simulation::{SYSTEM, Simulation, USER};
+use super::way_out;
 use planner::network::rows::{Cell, Found, KIND, PREFIX, Row, Table};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const VPCS: &str = "metalplane.io/vpcs";
-const SUBNETS: &str = "metalplane.io/subnets";
+pub(super) const SUBNETS: &str = "metalplane.io/subnets";
 const GROUPS: &str = "metalplane.io/securitygroups";
-const VNICS: &str = "metalplane.io/vnics";
+pub(super) const VNICS: &str = "metalplane.io/vnics";
 
 /// Long enough for whatever would be done about it.
-const LONG: Duration = Duration::from_secs(120);
+pub(super) const LONG: Duration = Duration::from_secs(120);
 
-fn object(kind: &str, name: &str, spec: &Value) -> Value {
+pub(super) fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "metalplane.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-fn create_vpc(s: &Simulation, name: &str, groups: &[&str]) {
+pub(super) fn create_vpc(s: &Simulation, name: &str, groups: &[&str]) {
     s.create(VPCS, USER, object("Vpc", name, &json!({"defaultSecurityGroups": groups})));
 }
 
-fn create_subnet(s: &Simulation, name: &str, vpc: &str, cidr: &str) {
+pub(super) fn create_subnet(s: &Simulation, name: &str, vpc: &str, cidr: &str) {
     s.create(SUBNETS, USER, object("Subnet", name, &json!({"vpc": {"name": vpc}, "cidr": cidr})));
 }
 
@@ -37,7 +39,7 @@ fn create_machine(s: &Simulation, name: &str, subnet: &str, address: &str) {
     s.create(life::MACHINES, USER, machine);
 }
 
-fn is_there(s: &Simulation, resource: &str, name: &str) -> bool {
+pub(super) fn is_there(s: &Simulation, resource: &str, name: &str) -> bool {
     s.scene.server.get(resource, USER, name).is_some()
 }
 
@@ -47,12 +49,12 @@ fn says(s: &Simulation, resource: &str, name: &str, type_: &str, reason: &str) -
     all.iter().any(|said| said["type"] == type_ && said["reason"] == reason)
 }
 
-fn is_ready(s: &Simulation, resource: &str, name: &str) -> bool {
+pub(super) fn is_ready(s: &Simulation, resource: &str, name: &str) -> bool {
     condition(&s.scene.server.get(resource, USER, name).unwrap_or_default(), "Ready") == "True"
 }
 
 /// The port of a machine's `eth0`.
-fn port(s: &Simulation, machine: &str) -> Option<Row> {
+pub(super) fn port(s: &Simulation, machine: &str) -> Option<Row> {
     let vnic = s.scene.server.get(VNICS, USER, &format!("{machine}-eth0"))?;
     let name = format!("{PREFIX}{}", vnic["metadata"]["uid"].as_str()?);
     s.scene.north_bound.rows().into_iter().find(|row| row.id.name() == name)
@@ -70,8 +72,8 @@ fn switches(s: &Simulation) -> usize {
 }
 
 /// Two Vpcs with the same addresses, made in the order in which nothing is there that is needed; a third Subnet that overlaps;
-/// then all is deleted in the order in which everything is still used.
-pub async fn two_vpcs(s: &Simulation) -> Result<(), String> {
+/// then all is deleted in the order in which everything is still used. The rows before that.
+pub async fn two_vpcs(s: &Simulation) -> Result<Vec<String>, String> {
     create_machine(s, "bm-01", "one-a", "10.30.0.7");
     create_machine(s, "bm-02", "two-a", "10.30.0.7");
     for (vpc, subnet) in [("one", "one-a"), ("two", "two-a")] {
@@ -111,7 +113,24 @@ pub async fn two_vpcs(s: &Simulation) -> Result<(), String> {
         machine["spec"]["interfaces"][0]["securityGroups"] = Value::Null;
     });
     s.until("the Vpc's groups are in force again", |s| is_in_group(s, "bm-02", "two-web")).await?;
-    tear_down(s).await
+    tokio::time::sleep(LONG).await;
+    let rows = on_any_server(s);
+    tear_down(s).await?;
+    Ok(rows)
+}
+
+/// As [`way_out::told`], whichever server a machine has.
+fn on_any_server(s: &Simulation) -> Vec<String> {
+    let chassis = |machine: &str| {
+        let machine = s.machine(machine).unwrap_or_default();
+        machine["status"]["interfaces"][0]["dpuName"].as_str().unwrap_or_default().to_owned()
+    };
+    let all =
+        ["bm-01", "bm-02"].map(|machine| (format!("\"{}\"", chassis(machine)), format!("<chassis of {machine}>")));
+    let named = |row: String| all.iter().fold(row, |row, (chassis, name)| row.replace(chassis, name));
+    let mut rows: Vec<String> = way_out::told(s).into_iter().map(named).collect();
+    rows.sort();
+    rows
 }
 
 async fn tear_down(s: &Simulation) -> Result<(), String> {
@@ -212,7 +231,7 @@ pub async fn idle_restart(s: &mut Simulation) -> Result<(), String> {
     tokio::time::sleep(LONG).await;
     s.stop_controllers();
     let before = s.scene.journal().len();
-    s.start_controller("controller-1", super::simulation::SYSTEM);
+    s.start_controller("controller-1", SYSTEM);
     tokio::time::sleep(LONG).await;
     let journal = s.scene.journal();
     let wrote = journal[before..].iter().filter(|effect| effect.process.starts_with("controller"));
@@ -222,6 +241,10 @@ pub async fn idle_restart(s: &mut Simulation) -> Result<(), String> {
     let wrote: Vec<&str> = wrote.filter(|what| of_network.iter().any(|word| what.contains(word))).collect();
     if wrote != ["take the token of OVN"] {
         return Err(format!("{wrote:?}\n{}", s.story()));
+    }
+    let counted = ["token", "rows", "nb_cfg"].map(|what| transactions(s, what, "success"));
+    if counted != [1.0, 0.0, 0.0] || repaired(s) != 0.0 {
+        return Err(format!("counted are {counted:?} transactions, {} rows put right", repaired(s)));
     }
     Ok(())
 }
@@ -268,6 +291,7 @@ pub async fn by_hand(s: &Simulation) -> Result<(), String> {
         then.sort_by_key(key);
         now == then
     };
+    let mut changed = 0.0;
     for found in nb.found() {
         let Found { uuid, row } = &found;
         match row.table {
@@ -275,12 +299,22 @@ pub async fn by_hand(s: &Simulation) -> Result<(), String> {
             Table::LogicalSwitchPort => nb.set_by_hand(uuid, "addresses", Cell::Text("unknown".to_owned())),
             _ => continue,
         }
+        changed += 1.0;
         s.until(&format!("{} {} is as it was", row.table.name(), row.id.name()), is_right).await?;
     }
+    if changed == 0.0 || repaired(s) != changed {
+        return Err(format!("{changed} rows were changed by hand, and {} are counted", repaired(s)));
+    }
+    let (written, mut deleted) = (transactions(s, "rows", "success"), 0.0);
     for found in nb.found() {
         let what = format!("{} {} is there again", found.row.table.name(), found.row.id.name());
+        // What was made anew with another row is no longer there.
+        deleted += f64::from(u8::from(nb.found().iter().any(|now| now.uuid == found.uuid)));
         nb.delete_by_hand(&found.uuid);
         s.until(&what, is_right).await?;
+    }
+    if repaired(s) < changed + deleted || transactions(s, "rows", "success") < written + deleted {
+        return Err(format!("{deleted} rows were deleted by hand, and {} are counted", repaired(s) - changed));
     }
     s.until("the machine runs", |s| runs(s, "bm-01")).await?;
     if s.scene.hosts[0].actions() != actions || s.scene.hosts[0].dpu().exposures() != shown {

@@ -79,6 +79,10 @@ impl NorthBound for Reached {
         self.handle.members(uid)
     }
 
+    fn sent(&self) -> u64 {
+        self.handle.sent()
+    }
+
     async fn raise(&self, above: u64) -> Result<u64, NorthBoundError> {
         let handle = self.handle.clone();
         self.process.effect("raise nb_cfg", async move { handle.raise(above).await }, lost, refused).await

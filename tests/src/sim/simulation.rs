@@ -8,7 +8,7 @@ use super::restarts::Lives;
 use super::scene::Scene;
 use super::{kubelet, storage, web};
 use api::dpu::PowerDomain;
-use controller::Settings;
+use controller::{Pages, Settings};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub struct Simulation {
     pub scene: Arc<Scene>,
     tasks: Vec<JoinHandle<()>>,
     controllers: Vec<Lives>,
+    /// What each controller serves, by its name.
+    pages: BTreeMap<String, Pages>,
     /// By the name of the DPU.
     agents: BTreeMap<String, Lives>,
     /// Of the cluster that was there first.
@@ -60,6 +62,7 @@ impl Simulation {
             scene: scene.clone(),
             tasks: Vec::new(),
             controllers: Vec::new(),
+            pages: BTreeMap::new(),
             agents: BTreeMap::new(),
             _dir: Some(dir),
         };
@@ -79,6 +82,7 @@ impl Simulation {
             scene: self.scene.beside(),
             tasks: Vec::new(),
             controllers: Vec::new(),
+            pages: BTreeMap::new(),
             agents: BTreeMap::new(),
             _dir: None,
         };
@@ -194,8 +198,15 @@ impl Simulation {
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,
+            pages: self.pages.entry(name.to_owned()).or_default().clone(),
         };
         self.controllers.push(Lives::of_controller(&self.scene, settings));
+    }
+
+    /// What a controller tells Prometheus, the name with its labels. `None`: nothing of that name.
+    pub fn metric(&self, controller: &str, name: &str) -> Option<f64> {
+        let text = self.pages.get(controller)?.read("/metrics")?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
     /// No controller runs any more, and whoever led has not given its Lease back.

@@ -133,6 +133,13 @@ impl Site {
         self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"ForceOff"}"#).await.map(drop)
     }
 
+    /// What its BMC shows of how it boots.
+    pub async fn boot_settings(&self, server: &str) -> Result<Value> {
+        let shown = self.redfish(server, "", "GET", "").await?;
+        let system: Value = serde_json::from_str(&shown).with_context(|| format!("read {shown}"))?;
+        Ok(system["Boot"].clone())
+    }
+
     /// What its BMC shows of its virtual CD drive.
     pub async fn virtual_drive(&self, server: &str) -> Result<Value> {
         let shown = self.redfish(server, "/VirtualMedia/Cd", "GET", "").await?;

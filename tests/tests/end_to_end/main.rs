@@ -12,6 +12,7 @@ mod erased;
 mod guest_power;
 mod holder_pods;
 mod isoboot;
+mod ladder;
 mod life;
 mod machine;
 mod metadata;

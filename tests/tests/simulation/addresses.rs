@@ -73,6 +73,12 @@ fn a_subnet_is_deleted_under_a_running_machine() {
 }
 
 #[test]
+fn events_tell_which_address_was_chosen_and_which_nic_was_plugged() {
+    simulate(async { tests::sim::events::of_nics(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
 fn an_orphaned_nic_keeps_its_address() {
     simulate(async { scene::orphan_keeps_its_address(&mut Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));

@@ -1,7 +1,7 @@
 //! Machines on a server without a DPU: nothing is installed that was not asked for, whatever goes wrong, and nothing is left.
 
 use super::kinds::{Kind, reference_of};
-use super::{each, every_of, sample, simulate, wide};
+use super::{cases, each, every_of, sample, simulate, wide};
 use tests::sim::bare;
 use tests::sim::faults::{Fault, Plan, Who};
 
@@ -23,6 +23,17 @@ fn it_is_deleted_at_every_stage_of_its_installation() {
             let s = Kind::Bare.start(plan);
             let reached = s.scene.faults.reached.subscribe();
             bare::life(&s, Some(&|| *reached.borrow())).await
+        })
+    });
+}
+
+#[test]
+fn its_bmc_shows_an_override_for_once_and_its_firmware_boots_the_disk() {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wide(11)), |plan| {
+        simulate(async {
+            let s = Kind::Bare.start(plan.clone());
+            s.scene.hosts[0].ignores_once();
+            bare::life_without_once(&s).await
         })
     });
 }

@@ -1,12 +1,13 @@
 //! Other people's storage behind a machine: the kubelet connector with data (our own driver forced through holder pods: boot,
 //! hot-plug, growth, detach, a DPU that is lost), the protocol on the mock driver of Kubernetes' storage tests, and data on
 //! csi-driver-host-path where there is one; and RBD images as ceph-csi describes them, on a Ceph of one node, a takeover on a whole site among it. The tests do it;
-//! here they are counted, and what nobody ran is named.
+//! here they are counted, and what nobody ran is named; where there is a Ceph, what did not run on it has failed.
 
 use super::{Bench, Judge, Verdict, Word};
 use crate::image;
 use crate::test::{self, Case, Outcome};
 use anyhow::{Context, Result, ensure};
+use sandbox::ceph::Programs;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -42,7 +43,8 @@ fn run(bench: &Bench) -> Result<Verdict> {
         rbd.extend(some);
     }
     fs::write(bench.folder.join("report"), report).context("write the report")?;
-    Ok(verdict(&cases, &rbd))
+    let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
+    Ok(verdict(&cases, &rbd, runtime.block_on(Programs::find()).is_ok()))
 }
 
 fn note(report: &mut String, cases: &[Case]) -> Result<()> {
@@ -57,11 +59,17 @@ fn note(report: &mut String, cases: &[Case]) -> Result<()> {
     write!(report, "{}", test::failures(cases)).context("note what failed")
 }
 
-/// `rbd`: each of them needs a part that may be missing.
-fn verdict(cases: &[Case], rbd: &[Case]) -> Verdict {
+/// Who needs it says that it is missing by this word.
+const SPDK: &str = "SPDK";
+
+/// `rbd`: each of them needs a part that may be missing. `has_ceph`: that one is not.
+fn verdict(cases: &[Case], rbd: &[Case], has_ceph: bool) -> Verdict {
     let all = || cases.iter().chain(rbd);
     let passed = all().filter(|case| case.outcome == Outcome::Passed).count();
-    let failed: Vec<&str> = all().filter(|c| c.outcome == Outcome::Failed).map(|c| c.name.as_str()).collect();
+    let is_left_out =
+        |case: &&Case| matches!(&case.outcome, Outcome::Skipped(reason) if has_ceph && !reason.contains(SPDK));
+    let failed = all().filter(|case| case.outcome == Outcome::Failed).chain(rbd.iter().filter(is_left_out));
+    let failed: Vec<&str> = failed.map(|case| case.name.as_str()).collect();
     let left_out = |case: &Case| match &case.outcome {
         Outcome::Skipped(reason) => Some(format!("{} not run: {reason}", case.name)),
         _ => None,
@@ -94,14 +102,19 @@ mod tests {
             || case("holder_pods::foreign::a_disk_of_csi_driver_host_path", Outcome::Skipped("no plugin".into()));
         let good = [case("holder_pods::a", Outcome::Passed), optional()];
         let rbd = [case("rbd::boots", Outcome::Passed), case("rbd::fences", Outcome::Skipped("no Ceph".into()))];
-        let pass = verdict(&good, &rbd);
+        let pass = verdict(&good, &rbd, false);
         assert_eq!((pass.word, pass.done, pass.all), (Word::Pass, 2, 4));
         assert!(pass.reason.contains("no Ceph") && pass.reason.contains("no plugin"), "{}", pass.reason);
         let without = [case("holder_pods::a", Outcome::Skipped("not root".into())), optional()];
-        assert_eq!(verdict(&without, &[]).to_string(), "skip 0/2 not root");
+        assert_eq!(verdict(&without, &[], true).to_string(), "skip 0/2 not root");
         let bad = [case("holder_pods::a", Outcome::Failed), optional()];
-        assert_eq!(verdict(&bad, &[]).to_string(), "fail 0/2 failed: holder_pods::a");
+        assert_eq!(verdict(&bad, &[], true).to_string(), "fail 0/2 failed: holder_pods::a");
         let bad = [case("rbd::boots", Outcome::Failed)];
-        assert_eq!(verdict(&good, &bad).to_string(), "fail 1/3 failed: rbd::boots");
+        assert_eq!(verdict(&good, &bad, true).to_string(), "fail 1/3 failed: rbd::boots");
+        // With a Ceph each has to run that wants no more than that.
+        let skipped = [case("rbd::boots", Outcome::Skipped("no root".into()))];
+        assert_eq!(verdict(&good, &skipped, true).to_string(), "fail 1/3 failed: rbd::boots");
+        let without_spdk = [case("rbd::by_spdk", Outcome::Skipped("SPDK_DIR is not set: no SPDK".into()))];
+        assert_eq!(verdict(&good, &without_spdk, true).word, Word::Pass);
     }
 }

@@ -218,6 +218,10 @@ impl NorthBound for OvnNorthBound {
         self.write(&what, &transaction).await.map(|_| ())
     }
 
+    fn sent(&self) -> u64 {
+        self.session.sent()
+    }
+
     async fn raise(&self, above: u64) -> Result<u64, NorthBoundError> {
         let what = "raising nb_cfg";
         let transaction = {

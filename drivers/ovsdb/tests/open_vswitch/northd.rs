@@ -340,8 +340,20 @@ fn advertised(ovn: &Ovn) {
         let of_port = format!("inport == \"mp-{subnet}.gateway\"");
         let is_it = |line: &&str| line.contains("put_nd_ra_opts(") && line.contains(&of_port);
         let flow = flows.lines().find(is_it).unwrap_or_else(|| panic!("no answer in {subnet}: {flows}"));
-        for wanted in [format!("addr_mode = \"{mode}\""), format!("prefix = {prefix}"), "mtu = 1442".to_owned()] {
+        for wanted in [
+            format!("addr_mode = \"{mode}\""),
+            format!("prefix = {prefix}"),
+            "mtu = 1442".to_owned(),
+            "rdnss = fd00:1::53".to_owned(),
+            "dnssl = \"blue.example\"".to_owned(),
+        ] {
             assert!(flow.contains(&wanted), "{wanted} in {flow}");
+        }
+        // What `ovn-controller` says to all from time to time (RFC 4861 section 6.2.4).
+        let of_port = format!("logical_port=mp-{subnet}.gateway");
+        let said = ovn.south.tool("ovn-sbctl", &["--bare", "--columns=options", "find", "port_binding", &of_port]);
+        for wanted in ["rdnss=fd00:1::53", "dnssl=blue.example", "mtu=1442", "send_periodic=true"] {
+            assert!(said.contains(&format!("ipv6_ra_{wanted}")), "{wanted} in {said}");
         }
     }
 }

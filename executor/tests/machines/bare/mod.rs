@@ -3,6 +3,8 @@
 mod cases;
 mod disks;
 mod erase;
+mod firmware;
+mod ladder;
 mod lost;
 mod properties;
 mod server;
@@ -16,12 +18,13 @@ use api::machine::MachineState;
 use api::tinkerbell::{Hardware, Template};
 use api::{BareMetalMachine, Dpu, HardwarePolicy, HardwareReport, labels};
 use disks::Disks;
+use firmware::{Firmware, NIC};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use model::Objects;
 use planner::erase as erasing;
-use planner::host::{BootChange, BootConfiguration, BootOverride, HostObserved, PowerAction, PowerState};
+use planner::host::{BootChange, BootOverride, HostObserved, PowerAction, PowerState};
 use planner::install::{Phase, Record};
 use planner::machine::observed::{Belongings, BmcSeen, DpuSeen, Gone, Leftovers, Observed, annotation, label, uid};
 use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
@@ -53,6 +56,7 @@ struct World {
     now: Timestamp,
     objects: Objects,
     power: PowerState,
+    firmware: Firmware,
     next: Option<BootOverride>,
     accepted_at: Option<Timestamp>,
     bmc_answers: bool,
@@ -149,6 +153,7 @@ impl World {
             now: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1),
             objects: Objects::default(),
             power: PowerState::On,
+            firmware: Firmware::default(),
             next: None,
             accepted_at: None,
             bmc_answers: true,
@@ -238,11 +243,13 @@ impl World {
         if o.hardware.is_empty() {
             o.hardware = self.hardware.all().cloned().collect();
         } else if self.bmc_answers {
-            let boot = BootConfiguration { next: self.next, order: vec!["Boot0001".into()], ..Default::default() };
+            let (boot, post) = (self.boot(), self.post());
             let system_uuid = self.uuid.map(str::to_owned);
-            let host = HostObserved { boot, system_uuid, ..HostObserved::with_power(self.power) };
-            let host = Seen::Fresh(host);
-            o.bmc = BmcSeen { host, read_at: Some(self.now), accepted_at: self.accepted_at, ..BmcSeen::default() };
+            let host = HostObserved { boot, post, system_uuid, ..HostObserved::with_power(self.power) };
+            let (host, read_at, accepted_at) = (Seen::Fresh(host), Some(self.now), self.accepted_at);
+            o.bmc = BmcSeen { host, read_at, accepted_at, ..BmcSeen::default() };
+            (o.bmc.listing_since, o.bmc.boot_attempts) = (self.firmware.post_over, self.firmware.not_taken);
+            o.bmc.boot_sent_at = self.firmware.sent_at;
         }
         let seen = |dpu: &Arc<Dpu>| DpuSeen { dpu: dpu.clone(), silent: true, ..DpuSeen::default() };
         o.dpus = self.dpus.all().map(seen).collect();
@@ -432,11 +439,7 @@ impl Outside for World {
             return;
         }
         match disruptive {
-            Disruptive::ConfigureBoot(BootChange::Next { source, mode }) => {
-                self.next = Some(BootOverride { source: *source, mode: Some(*mode) });
-            }
-            Disruptive::ConfigureBoot(BootChange::Restore { .. }) => self.next = None,
-            Disruptive::ConfigureBoot(change) => panic!("{change:?} was planned"),
+            Disruptive::ConfigureBoot(change) => self.configure(change),
             Disruptive::Power(order) => {
                 self.accepted_at = Some(self.now);
                 match (order.action, self.power) {
@@ -473,12 +476,15 @@ fn check(world: &World, planned: &Planned) {
         assert!(done, "PoweredOn is true before Installed");
     }
     match disruptive {
-        Some(Disruptive::ConfigureBoot(BootChange::Next { .. })) => {
+        Some(Disruptive::ConfigureBoot(
+            BootChange::Next { .. } | BootChange::Always { .. } | BootChange::First { .. },
+        )) => {
             assert_eq!(world.power, PowerState::Off, "the override is set under a host that is on");
             assert!(!done || deleting);
         }
         Some(Disruptive::Power(order)) if order.started_for.is_some() => {
-            assert!(o.bmc.host.fresh().is_some_and(|host| host.boot.next.is_some()), "not read back");
+            let asks = |host: &HostObserved| host.boot.next.or(host.boot.always).is_some() || host.boot.order[0] == NIC;
+            assert!(order.action != PowerAction::On || o.bmc.host.fresh().is_some_and(asks), "not read back");
             let erases = hardware.and_then(|hardware| erasing::Record::of(&hardware.metadata));
             let on_record = match deleting {
                 true => erases.map(|record| record.workflow),

@@ -5,7 +5,7 @@ use api::tinkerbell::Workflow;
 use api::{BareMetalMachine, labels, names};
 use jiff::SignedDuration;
 use planner::erase::{self as erasing, Outcome};
-use planner::host::{BootSource, PowerState};
+use planner::host::PowerState;
 use planner::install::{Phase, Record};
 use planner::meta::{annotation, label, name, uid};
 use planner::netboot::{Directory, Verdict, verdict};
@@ -20,10 +20,10 @@ impl World {
         Directory::new(self.hardware.all().cloned().collect())
     }
 
-    /// The firmware follows its override once; from the network it gets what the verdict allows, and else its own disk.
+    /// The firmware follows what it was asked; from the network it gets what the verdict allows, and else its own disk.
     pub(super) fn boots(&mut self) {
         (self.power, self.begun) = (PowerState::On, None);
-        let network = self.next.take().is_some_and(|next| next.source == BootSource::Pxe);
+        let network = self.asks_network();
         let directory = self.directory();
         let allowed = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
         self.in_installer = network && allowed;

@@ -201,7 +201,7 @@ fn start(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestamp,
         Next::Setup | Next::SetupFirst => (true, None),
         Next::Not(reason) => (false, Some(reason)),
     };
-    power::start_for(o, host.power(), not, For { run: uid(&eraser.metadata), into_setup }, now, draft)
+    power::start_for(o, host.power(), not, For { run: uid(&eraser.metadata), into_setup, netboot_by: None }, now, draft)
 }
 
 /// Of a host that is on, and was powered on for this.
@@ -280,5 +280,5 @@ fn reset(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestamp,
         draft.need_bmc(BmcNeed::Now);
         return unread(o, hardware);
     }
-    power::reset_for(o, host.power(), For { run: uid(&eraser.metadata), into_setup }, draft)
+    power::reset_for(o, host.power(), For { run: uid(&eraser.metadata), into_setup, netboot_by: None }, draft)
 }

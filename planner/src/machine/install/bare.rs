@@ -1,8 +1,7 @@
 //! A machine on a server without a DPU: installed by a workflow, then started from the server's own disk.
 //!
 //! What is on while the installer runs is not yet the machine: until it is installed, PoweredOn says what the installation waits
-//! for, and so neither `state` nor `Ready` runs ahead. One rung of the ladder for the next boot is there: an override, once, read
-//! back before the host is powered on.
+//! for, and so neither `state` nor `Ready` runs ahead. How a BMC is asked for the boot from the network is [`netboot`]'s.
 
 use super::Stage;
 use crate::host::{BmcNeed, PowerAction, PowerState};
@@ -10,7 +9,7 @@ use crate::machine::draft::Draft;
 use crate::machine::power::{self, For};
 use crate::machine::situation::{Owned, Power, Reading, Situation, Want, unread};
 use crate::machine::steps::{Outcome, Step};
-use crate::machine::{boot, guest};
+use crate::machine::{boot, guest, netboot};
 use crate::meta::{name, uid};
 use crate::netboot::report::{netboot_since, told_since};
 use crate::netboot::{Why, other_server};
@@ -51,7 +50,7 @@ fn installed(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut
     draft.set(Step::Installed, Outcome::Done);
     let boot = match o.want {
         Want::Off => None,
-        _ => boot::local(o, hardware, now, draft),
+        _ => netboot::undo(&o.owned, hardware, now, draft).or_else(|| boot::local(o, hardware, now, draft)),
     };
     draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
     let held = forbids_start(&o.machine.metadata);
@@ -137,8 +136,11 @@ pub(in crate::machine) fn run(
             Run::PowerLost
         }
         Reading::Fresh(PowerState::Off) => {
-            let next = boot::from_network(o, hardware, now, draft);
-            Run::Comes(power::start_for(o, server, next, For { run, into_setup: false }, now, draft))
+            let (by, not) = match netboot::ask(o, hardware, run, now, draft) {
+                Ok(by) => (Some(by), None),
+                Err(reason) => (None, Some(reason)),
+            };
+            Run::Comes(power::start_for(o, server, not, For { run, into_setup: false, netboot_by: by }, now, draft))
         }
         // Whatever runs there was not started for this.
         _ => Run::Comes(match power::off(o, server.name, now, draft) {
@@ -220,12 +222,26 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestam
     // One that comes nearer is waited for.
     let came = seen.filter(|seen| seen.stage <= NetbootStage::Agent).map(|seen| seen.at.0);
     let since = began.max(super::last_report(workflow)).max(came);
+    if super::is_running(workflow) {
+        netboot::worked(o, hardware, uid(&workflow.metadata), draft);
+    }
     let over = since.map(|since| since + LIMIT).filter(|_| !super::is_running(workflow));
+    // An agent that was served something came, whatever became of the report.
+    if let (Some(over), Some(began), None, None) = (over, began, seen.as_ref(), at.as_ref()) {
+        let run = (uid(&workflow.metadata), began);
+        if let Some(reason) = netboot::next(o, hardware, run, over <= now, now, draft) {
+            return Run::Comes(reason);
+        }
+    }
     if let Some(over) = over {
         if over <= now {
             return match at {
                 Some((action, ..)) => Run::InstallerLost { action },
-                None => Run::NetbootNotTaken(told_since(o.seen(), began)),
+                None => {
+                    let tried = netboot::tried(o, hardware, uid(&workflow.metadata));
+                    let told = told_since(o.seen(), began);
+                    Run::NetbootNotTaken(tried.map_or(told.clone(), |tried| format!("{told}; {tried}")))
+                }
             };
         }
         draft.wake(over);

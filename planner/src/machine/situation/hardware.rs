@@ -126,12 +126,24 @@ pub(in crate::machine) fn place<'a>(o: &'a Belongings, hardware: &'a Hardware) -
 /// The DPU of a claimed Hardware.
 pub(in crate::machine) fn host<'a>(o: &'a Belongings, hardware: &'a Hardware) -> Result<Host<'a>, Reason> {
     let name = name(&hardware.metadata);
-    let of_it = dpu_of(&o.dpus, name).filter(|_| !is_bare(hardware));
+    let of_it = dpu_in(o, name).filter(|_| !is_bare(hardware));
     let dpu = of_it.ok_or(Blocked::HardwareHasNoDpu { hardware: name.to_owned() })?;
     let namespace = dpu.namespace().ok_or_else(|| not_ready(dpu))?;
     Ok(Host { hardware, dpu, namespace })
 }
 
+/// The DPU in a server that the owner of `o` has. Of several it is the one that has what was granted: a second one that is assigned to the
+/// server, whatever it is called, changes nothing under a host that runs.
+pub(in crate::machine) fn dpu_in<'a>(o: &'a Belongings, hardware: &str) -> Option<&'a DpuSeen> {
+    let attached = || {
+        let disks = o.disk_attachments.iter().map(|a| a.spec.dpu_name.as_str());
+        disks.chain(o.nic_attachments.iter().map(|a| a.spec.dpu_name.as_str()))
+    };
+    let of_it = |on: &str| o.dpus.iter().find(|dpu| dpu.name() == on && dpu.hardware_name() == Some(hardware));
+    granted_on(o).find_map(of_it).or_else(|| attached().find_map(of_it)).or_else(|| dpu_of(&o.dpus, hardware))
+}
+
+/// The DPU in a server by which a machine that has nothing there gets it.
 pub(in crate::machine) fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
     let of_it = || dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware));
     of_it()

@@ -16,6 +16,8 @@ pub(in crate::machine) struct Record<'a> {
     pub started_boot_id: Option<&'a str>,
     /// The Workflow for which the host was last started from the network.
     pub started_for: Option<&'a str>,
+    /// By what its BMC was asked for that.
+    pub netboot_by: Option<&'a str>,
     pub attempts: u32,
     pub boot_disk_reads: Option<&'a str>,
     /// It was powered off because it had not read its boot disk, and nobody has asked for another start.
@@ -84,6 +86,7 @@ impl<'a> Record<'a> {
             accepted_at: accepted_at(own, power),
             started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
             started_for: power.and_then(|p| p.started_for.as_deref()),
+            netboot_by: power.and_then(|p| p.netboot_by.as_deref()),
             attempts,
             boot_disk_reads: power.and_then(|p| p.boot_disk_reads.as_deref()),
             booted_elsewhere: power.is_some_and(|p| p.booted_elsewhere),

@@ -3,7 +3,7 @@
 //! A reading of another server is no reading: it is taken away before anything is planned on it, and what would have been
 //! read says why. So no step can power, grant to, or prove off a host that is not the right one.
 
-use super::hardware::{current, dpu_of, is_bare};
+use super::hardware::{current, dpu_in, is_bare};
 use crate::identity::{self, Identity};
 use crate::machine::observed::{Belongings, BmcProblem, BmcSeen, Observed};
 use crate::meta::name;
@@ -30,7 +30,7 @@ pub(in crate::machine) fn vetted_of<'a>(own: &'a Belongings, current: Option<&Ha
 fn mismatch(own: &Belongings, current: Option<&Hardware>) -> Option<Blocked> {
     // The host of a machine that a workflow installs is none of a DPU's.
     let hardware = current.filter(|hardware| !is_bare(hardware))?;
-    let dpu = dpu_of(&own.dpus, name(&hardware.metadata))?;
+    let dpu = dpu_in(own, name(&hardware.metadata))?;
     match identity::check(&dpu.dpu, own.bmc.host.last()) {
         Identity::Differs(message) => Some(Blocked::HardwareMismatch { dpu: dpu.name().to_owned(), message }),
         Identity::NotAsked | Identity::Matches | Identity::Unread | Identity::NotReported => None,

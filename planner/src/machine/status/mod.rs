@@ -301,8 +301,9 @@ fn tell(
     for row in &after.interfaces {
         let old = before.interfaces.iter().find(|old| old.name == row.name).map(|old| old.phase).unwrap_or_default();
         if old != AttachPhase::Attached && row.phase == AttachPhase::Attached {
-            let dpu = row.dpu_name.clone().unwrap_or_default();
-            all.push(Told::NicAttached { interface: row.name.clone(), dpu });
+            let (interface, dpu) = (row.name.clone(), row.dpu_name.clone().unwrap_or_default());
+            let runs = conditions::is_true(&before.conditions, conditions::POWERED_ON);
+            all.push(if runs { Told::NicPlugged { interface, dpu } } else { Told::NicAttached { interface, dpu } });
         }
     }
     if became(conditions::GUEST_REACHABLE)

@@ -38,6 +38,7 @@ pub(in crate::machine) fn record(
         last_action_accepted_at: accepted_at(o, before.as_ref()).map(MicroTime),
         started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
         started_for: before.as_ref().and_then(|old| old.started_for.clone()),
+        netboot_by: before.as_ref().and_then(|old| old.netboot_by.clone()),
         boot_disk_reads: before.as_ref().and_then(|old| old.boot_disk_reads.clone()),
         booted_elsewhere: before.as_ref().is_some_and(|old| old.booted_elsewhere) && !is_stopped,
         in_setup: o.is_in_setup() && !is_off_again(o),
@@ -96,4 +97,6 @@ fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
         }
         power.started_for = order.started_for.clone();
     }
+    // Whoever has it stopped begins with the first way again.
+    power.netboot_by = order.netboot_by.clone();
 }

@@ -45,7 +45,12 @@ pub struct Change {
 
 impl Change {
     pub fn is_empty(&self) -> bool {
-        self.inserts.is_empty() && self.updates.is_empty() && self.deletes.is_empty()
+        self.rows() == 0
+    }
+
+    /// How many it touches.
+    pub fn rows(&self) -> usize {
+        self.inserts.len() + self.updates.len() + self.deletes.len()
     }
 }
 

@@ -166,7 +166,7 @@ impl RowId {
 }
 
 /// The value of a column.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Cell {
     Empty,
     Text(String),
@@ -206,7 +206,7 @@ impl Cell {
 }
 
 /// A set of another row that this row is in.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Membership {
     pub row: RowId,
     pub table: Table,
@@ -219,7 +219,7 @@ impl Membership {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Row {
     pub table: Table,
     pub id: RowId,

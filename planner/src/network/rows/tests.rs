@@ -122,6 +122,29 @@ fn guests_are_told_what_the_subnet_says() {
     assert_eq!(options(&blue, DHCP4), None);
 }
 
+/// RFC 8106: the first server of IPv6, for OVN takes one; an IPv4 server has no place there.
+#[test]
+fn the_routers_advertisement_names_mtu_resolver_and_domain() {
+    let mut blue = subnet();
+    let said = |subnet: &Subnet| options(subnet, "gateway").expect("routed");
+    let servers = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an address")).collect();
+    blue.dns_servers = servers(&["10.20.0.53", "fd00:20::53", "fd00:20::54"]);
+    blue.domain = Some("blue.example".to_owned());
+    for (slaac, mode) in [(false, "dhcpv6_stateful"), (true, "slaac")] {
+        blue.slaac = slaac;
+        let wanted = [
+            ("address_mode", mode),
+            ("dnssl", "blue.example"),
+            ("mtu", "1442"),
+            ("rdnss", "fd00:20::53"),
+            ("send_periodic", "true"),
+        ];
+        assert_eq!(said(&blue), wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    }
+    blue.dns_servers = servers(&["10.20.0.53"]);
+    assert_eq!(said(&blue).get("rdnss"), None);
+}
+
 #[test]
 fn a_port_without_a_grant_can_be_bound_by_nobody() {
     let of = |binding| match &port(&[], binding).rows("site")[0].columns["options"] {

@@ -46,6 +46,7 @@ fn world(disks: &[&str], state: MachineState) -> Observed {
             last_action_accepted_at: None,
             started_boot_id: None,
             started_for: None,
+            netboot_by: None,
             boot_disk_reads: None,
             booted_elsewhere: false,
             in_setup: false,

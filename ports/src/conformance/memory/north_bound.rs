@@ -7,6 +7,8 @@ use crate::{ErrorClass, NorthBound, PortError};
 use async_trait::async_trait;
 use planner::network::rows::{CHASSIS, Cell, Change, Found, KIND, Membership, Row, RowId, SITE, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 
@@ -52,6 +54,7 @@ pub struct MemoryNorthBoundHandle {
     token: Mutex<Option<Token>>,
     told: Mutex<Option<bool>>,
     feed: Arc<Feed>,
+    sent: AtomicU64,
 }
 
 impl MemoryNorthBound {
@@ -61,8 +64,8 @@ impl MemoryNorthBound {
         lock(&feed.pending).extend(state.rows.values().map(|row| row.id.uid.clone()));
         feed.notify.notify_one();
         state.handles.push(Arc::clone(&feed));
-        let (token, told) = Default::default();
-        MemoryNorthBoundHandle { state: Arc::clone(&self.state), site: site.to_owned(), token, told, feed }
+        let (token, told, sent) = Default::default();
+        MemoryNorthBoundHandle { state: Arc::clone(&self.state), site: site.to_owned(), token, told, feed, sent }
     }
 
     /// Cuts the database off, or puts it back.
@@ -309,6 +312,11 @@ impl MemoryNorthBoundHandle {
         Ok(read(&state))
     }
 
+    /// In place of what a driver would write: it grows with what there is to say.
+    fn send(&self, what: impl fmt::Debug) {
+        self.sent.fetch_add(format!("{what:?}").len() as u64, Ordering::Relaxed);
+    }
+
     fn ours(&self, row: &Row) -> bool {
         of_site(row, &self.site)
     }
@@ -340,6 +348,7 @@ impl NorthBound for MemoryNorthBoundHandle {
     }
 
     async fn take_token(&self, token: &Token, over: Option<&Token>) -> Result<(), NorthBoundError> {
+        self.send(token);
         let mut state = lock(&self.state);
         reachable(state.down, "the north-bound database")?;
         if let Some(over) = over.filter(|over| !token.may_follow(over)) {
@@ -357,6 +366,7 @@ impl NorthBound for MemoryNorthBoundHandle {
         if change.is_empty() {
             return Ok(());
         }
+        self.send(change);
         let mut state = lock(&self.state);
         self.leads(&state)?;
         state.check(change, &self.site)?;
@@ -383,7 +393,12 @@ impl NorthBound for MemoryNorthBoundHandle {
         })
     }
 
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     async fn raise(&self, above: u64) -> Result<u64, NorthBoundError> {
+        self.send(above);
         let mut state = lock(&self.state);
         self.leads(&state)?;
         state.number = state.number.max(above) + 1;

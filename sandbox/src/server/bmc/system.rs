@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 use super::message::Problem;
 use super::{Bmc, reset, response};
@@ -99,7 +100,10 @@ impl Bmc {
 
     fn tell_post(&self, system: &mut Value, on: bool) {
         let (posting, in_setup) = (self.machine.is_in_post(), self.machine.is_in_setup());
-        match self.machine.personality.post {
+        let post_s = self.faults.now().post_s;
+        let posting = posting || self.machine.is_started_within(Duration::from_secs(post_s));
+        let told = if post_s > 0 { PostTold::BootProgress } else { self.machine.personality.post };
+        match told {
             PostTold::Never => {}
             PostTold::BootProgress => {
                 let state = match (on, posting) {
@@ -174,6 +178,11 @@ impl Bmc {
         boot
     }
 
+    fn overrides(&self) -> Vec<OverrideEnabled> {
+        let all = self.machine.personality.overrides.iter().copied();
+        all.filter(|enabled| *enabled != OverrideEnabled::Once || !self.faults.now().only_continuous).collect()
+    }
+
     /// What may be asked for.
     fn tell_overrides(&self, boot: &mut Value, settings: &Settings) {
         let personality = self.machine.personality;
@@ -181,7 +190,7 @@ impl Bmc {
         let options = settings.options(personality);
         let references: Vec<&str> = options.iter().map(|option| option.reference()).collect();
         let paths: Vec<String> = options.iter().filter_map(|option| (personality.words)(*option, &disk).path).collect();
-        boot["BootSourceOverrideEnabled@Redfish.AllowableValues"] = json!(personality.overrides);
+        boot["BootSourceOverrideEnabled@Redfish.AllowableValues"] = json!(self.overrides());
         boot["BootSourceOverrideTarget@Redfish.AllowableValues"] = json!(personality.targets());
         boot["BootSourceOverrideMode@Redfish.AllowableValues"] = json!(["UEFI"]);
         boot["UefiTargetBootSourceOverride"] = json!(settings.uefi_target);
@@ -253,9 +262,10 @@ impl Bmc {
                 "BootOrder" => self.change_order(settings, name, value, in_settings)?,
                 "BootSourceOverrideEnabled" => {
                     settings.enabled = parsed(name, value)?;
-                    if !personality.overrides.contains(&settings.enabled) {
+                    if !self.overrides().contains(&settings.enabled) {
                         return Err(Problem::bad_value(name, value));
                     }
+                    settings.ignores_once = self.faults.now().ignores_once;
                 }
                 "BootSourceOverrideTarget" => {
                     settings.target = parsed(name, value)?;

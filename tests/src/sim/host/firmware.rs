@@ -2,7 +2,7 @@
 
 use super::{SLOT, State, slot};
 use planner::exposure::Slot;
-use planner::host::{BootSource, Medium};
+use planner::host::{BootOverride, BootSource, Medium};
 
 /// How a firmware comes to list the disk of its DPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,8 @@ impl State {
         if let Some(order) = self.boot.pending.take() {
             self.boot.order = order;
         }
-        let next = self.boot.next.take().or(self.boot.always);
+        let follows = |next: &BootOverride| !self.ignores_once || next.source != BootSource::Pxe;
+        let next = self.boot.next.take().filter(follows).or(self.boot.always);
         let has_medium = matches!(self.medium, Medium::Inserted(_));
         self.booted = next.map(|next| next.source).filter(|source| match source {
             BootSource::Pxe => true,

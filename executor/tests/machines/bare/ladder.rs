@@ -1,0 +1,106 @@
+//! Servers whose BMC does not send them to the network by an override for one boot.
+
+use super::World;
+use super::firmware::{DISK, Firmware, Way};
+use api::machine::RunStrategy;
+use api::{conditions, labels};
+use jiff::SignedDuration;
+use planner::host::PowerState;
+use planner::machine::observed::annotation;
+
+const ONCE: Way = Way::Once;
+const ALWAYS: Way = Way::Always;
+const ORDER: Way = Way::Order;
+
+fn world(ignores: &[Way]) -> World {
+    let mut world = World::new();
+    world.power = PowerState::Off;
+    let (ignores, post) = (ignores.to_vec(), Some(SignedDuration::from_secs(90)));
+    world.firmware = Firmware { offers_all: true, ignores, post, ..Firmware::default() };
+    world
+}
+
+fn kept(world: &World) -> Option<&str> {
+    annotation(&world.hardware["hw"].metadata, labels::NETBOOT_BY)
+}
+
+/// By which it was installed; the starts of its own system come after that.
+fn installed_by(world: &World) -> Vec<Option<Way>> {
+    let starts = &world.firmware.asked;
+    let at = starts.iter().position(Option::is_some).expect("it asked the network");
+    starts[..=at].to_vec()
+}
+
+/// Neither the BMC nor the order sends it to the network any more.
+fn is_undone(world: &World) -> bool {
+    let order = &world.firmware.order;
+    world.next.is_none() && world.firmware.always.is_none() && order.first().is_none_or(|first| first == DISK)
+}
+
+#[test]
+fn each_rung_is_tried_once_and_the_one_that_worked_is_first_the_next_time() {
+    for (ignores, by, starts) in [
+        (&[][..], None, vec![Some(ONCE)]),
+        (&[ONCE], Some("Continuous"), vec![None, Some(ALWAYS)]),
+        (&[ONCE, ALWAYS], Some("BootOption"), vec![None, None, Some(ORDER)]),
+    ] {
+        let mut world = world(ignores);
+        let began = world.now;
+        world.until("it runs", |world| world.is_running() && is_undone(world));
+        assert_eq!((kept(&world), installed_by(&world)), (by, starts.clone()), "{ignores:?}");
+        // Firmware that is done and silent is not waited for as long as one of which nothing is known.
+        let minutes = world.now.duration_since(began).as_mins();
+        assert!(minutes < 7 * i64::try_from(starts.len()).expect("few"), "{minutes} minutes: {ignores:?}");
+        world.firmware.asked.clear();
+        world.ask();
+        world.until("it is installed once more", |world| world.installations() == 2 && world.is_running());
+        assert_eq!(installed_by(&world).len(), 1, "{ignores:?}");
+        world.delete();
+        world.until("it no longer exists", |world| world.machine().is_none());
+        assert!(is_undone(&world) && kept(&world) == by, "{ignores:?}");
+    }
+}
+
+#[test]
+fn a_bmc_that_keeps_another_mode_is_asked_otherwise_before_the_host_is_started() {
+    let mut world = world(&[]);
+    world.firmware.stays_legacy = true;
+    world.until("it runs", World::is_running);
+    assert_eq!(installed_by(&world), [Some(ALWAYS)]);
+    assert_eq!(kept(&world), Some("Continuous"));
+}
+
+#[test]
+fn the_last_one_waits_for_a_person_and_says_what_was_tried() {
+    let mut world = world(&[ONCE, ALWAYS, ORDER]);
+    world.until("it is given up", |world| world.reason(conditions::READY) == "NetbootNotTaken");
+    let message = world.message(conditions::READY);
+    for part in ["for one boot, then by a continuous", "first in the boot order"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!((world.firmware.asked.len(), world.power, kept(&world)), (3, PowerState::On, None));
+    for _ in 0..200 {
+        world.step();
+        world.round(usize::MAX);
+    }
+    assert_eq!((world.firmware.asked.len(), world.writes.len()), (3, 0), "it waits");
+    // As the message says; it begins with the first way.
+    world.firmware.ignores.clear();
+    for strategy in [RunStrategy::Halted, RunStrategy::Always] {
+        world.change(|machine| machine.spec.run_strategy = strategy);
+        world.until("it is taken", |world| (world.power == PowerState::On) == (strategy == RunStrategy::Always));
+    }
+    world.until("it runs", World::is_running);
+    assert_eq!(world.firmware.asked[3], Some(ONCE));
+}
+
+#[test]
+fn of_a_bmc_that_tells_nothing_of_post_the_next_one_waits_twenty_minutes() {
+    let mut world = world(&[ONCE]);
+    world.firmware.post = None;
+    let began = world.now;
+    world.until("it is asked otherwise", |world| world.firmware.asked.len() == 2);
+    let minutes = world.now.duration_since(began).as_mins();
+    assert!((20..25).contains(&minutes), "{minutes} minutes");
+    world.until("it runs", World::is_running);
+}

@@ -1,0 +1,234 @@
+//! The ladder of the next boot from the network: by what a BMC is asked for that.
+//!
+//! A BMC may take an override for one boot and boot the disk all the same, keep a mode that it was not asked for, or not know of such an override.
+//! So there are several rungs: an override for the next boot alone, one for every boot, and the boot option of the server's NIC first in the
+//! boot order. A rung that the BMC does not offer is left out, and one that it does not show after it was told is passed over. A host that was
+//! started, and of which nothing was heard on the network although its firmware is done, is powered off and started by the next rung: what ran
+//! meanwhile was some other system, so of the disk nothing is concluded. Each rung is tried once; the last one waits for a person.
+//!
+//! By which rung a host was started is on record with its power action. The one that worked is kept at the Hardware, and is the first of the next
+//! time. What was changed is put back once the server is installed ([`undo`]), and at its release ([`boot::restore`]).
+
+use super::boot::{self, is_so, made, missing};
+use super::claim::strategy;
+use super::draft::Draft;
+use super::plan::{Action, PowerOrder};
+use super::power;
+use super::situation::{Owned, unread};
+use crate::about::About;
+use crate::boot_option;
+use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Post, PowerAction};
+use crate::meta::{annotation, name};
+use crate::reason::{Blocked, Reason, Waiting};
+use crate::writer::down;
+use api::labels;
+use api::tinkerbell::Hardware;
+use jiff::{SignedDuration, Timestamp};
+
+/// Firmware that is done with POST asks the network at once, or something else was booted.
+const SILENT: SignedDuration = SignedDuration::from_mins(3);
+/// Some BMCs go on telling of the start before. No server is through POST so soon.
+const STALE: SignedDuration = SignedDuration::from_secs(60);
+/// How often it is looked whether POST is over.
+const EVERY: SignedDuration = SignedDuration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rung {
+    Once,
+    Always,
+    Option,
+}
+
+impl Rung {
+    const ALL: [Self; 3] = [Self::Once, Self::Always, Self::Option];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Once => "Once",
+            Self::Always => "Continuous",
+            Self::Option => "BootOption",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rung| rung.word() == word)
+    }
+
+    fn told(self) -> &'static str {
+        match self {
+            Self::Once => "a boot source override for one boot",
+            Self::Always => "a continuous boot source override",
+            Self::Option => "the boot option of its NIC first in the boot order",
+        }
+    }
+}
+
+/// What the BMC offers, the one that worked before first.
+fn rungs(hardware: &Hardware, seen: &HostObserved) -> Vec<(Rung, BootChange)> {
+    let dhcp = strategy::netboot(hardware).and_then(|interface| interface.dhcp.as_ref());
+    let mode = match dhcp.and_then(|dhcp| dhcp.uefi) {
+        Some(false) => BootMode::Legacy,
+        Some(true) | None => BootMode::Uefi,
+    };
+    let (boot, source) = (&seen.boot, BootSource::Pxe);
+    let option = || {
+        let mac = boot::bytes(dhcp?.mac.as_deref()?, ':')?;
+        boot_option::of_network(mac, &boot.options).map(|option| option.reference.clone())
+    };
+    // Of a BMC that does not tell what it takes, it is tried.
+    let takes_once =
+        boot.allowed_next.contains(&source) || boot.allowed_next.is_empty() && boot.allowed_always.is_empty();
+    let change = |rung: Rung| match rung {
+        Rung::Once => takes_once.then_some(BootChange::Next { source, mode }),
+        Rung::Always => boot.allowed_always.contains(&source).then_some(BootChange::Always { source, mode }),
+        Rung::Option if mode == BootMode::Legacy || missing(seen).is_some() => None,
+        Rung::Option => option().map(|reference| BootChange::First { reference }),
+    };
+    let mut all: Vec<_> = Rung::ALL.into_iter().filter_map(|rung| Some((rung, change(rung)?))).collect();
+    let worked = annotation(&hardware.metadata, labels::NETBOOT_BY).and_then(Rung::parse);
+    let first = all.iter().position(|(rung, _)| Some(*rung) == worked).unwrap_or_default();
+    all.rotate_left(first);
+    all
+}
+
+/// By which the host was last started for this run, or shall be.
+fn recorded(o: &Owned<'_>, run: &str) -> Option<Rung> {
+    o.record.netboot_by.filter(|_| o.record.started_for == Some(run)).and_then(Rung::parse)
+}
+
+/// The rungs from the one on that is on record.
+fn left(o: &Owned<'_>, hardware: &Hardware, run: &str, seen: &HostObserved) -> Vec<(Rung, BootChange)> {
+    let mut all = rungs(hardware, seen);
+    let at = recorded(o, run).and_then(|rung| all.iter().position(|(known, _)| *known == rung));
+    all.drain(..at.unwrap_or_default());
+    all
+}
+
+/// The next boot of a host that is off is from the network, by a reading of this moment; by which rung.
+pub(super) fn ask(
+    o: &Owned<'_>,
+    hardware: &Hardware,
+    run: &str,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Result<&'static str, Reason> {
+    let hardware_name = name(&hardware.metadata).to_owned();
+    let Some(seen) = boot::fresh(o, draft) else {
+        return Err(Waiting::BootOrderSetting { hardware: hardware_name }.into());
+    };
+    let left = left(o, hardware, run, seen);
+    let Some(last) = left.last() else {
+        let allowed = allowed(&seen.boot);
+        return Err(Blocked::NetbootUnsupported { hardware: hardware_name, allowed }.into());
+    };
+    // On record before the host asks the network: who answers there knows the server by it.
+    if annotation(&hardware.metadata, labels::SYSTEM_UUID) != seen.system_uuid.as_deref() {
+        draft.act(Action::RememberSystemUuid { name: hardware_name.clone(), uuid: seen.system_uuid.clone() });
+        return Err(Waiting::Creating { what: About::ServerRecord(hardware_name) }.into());
+    }
+    // What was there before the last start is no answer to what is asked for now.
+    let is_asked = o.bmc.boot_sent_at.is_some_and(|sent| o.record.at.is_none_or(|at| sent >= at));
+    let told = if is_asked { left.len() } else { 1 };
+    if let Some((rung, _)) = left.iter().take(told).find(|(_, change)| is_so(change, &seen.boot)) {
+        return Ok(rung.word());
+    }
+    // What was told so often and is not shown is not taken.
+    let passed = usize::try_from(o.bmc.boot_attempts / boot::ATTEMPTS).unwrap_or_default();
+    let (rung, change) = left.get(passed).unwrap_or(last);
+    match made(o, hardware, change.clone(), now, draft) {
+        Some(reason) => Err(reason),
+        None => Ok(rung.word()),
+    }
+}
+
+fn allowed(boot: &BootConfiguration) -> String {
+    let list = |sources: &[BootSource]| match sources {
+        [] => "none".to_owned(),
+        sources => sources.iter().map(|source| format!("{source:?}")).collect::<Vec<_>>().join(", "),
+    };
+    format!("once {}, continuously {}", list(&boot.allowed_next), list(&boot.allowed_always))
+}
+
+/// Of a host that was started for this run at `began`, and of which nothing was heard on the network: it is powered off, for the next rung.
+/// `is_over`: it had its time.
+pub(super) fn next(
+    o: &Owned<'_>,
+    hardware: &Hardware,
+    (run, began): (&str, Timestamp),
+    is_over: bool,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    let seen = o.bmc.host.last()?;
+    let [_, (rung, _), ..] = left(o, hardware, run, seen)[..] else { return None };
+    if !is_over && !is_done(o, seen, began, now, draft) {
+        return None;
+    }
+    let hardware = name(&hardware.metadata).to_owned();
+    let order = PowerOrder {
+        started_for: Some(run.to_owned()),
+        netboot_by: Some(rung.word().to_owned()),
+        ..PowerOrder::plain(PowerAction::ForceOff)
+    };
+    if o.bmc.host.fresh().is_none() {
+        draft.need_bmc(BmcNeed::Now);
+        return Some(unread(o, hardware));
+    }
+    let next = Waiting::NetbootNext { hardware: hardware.clone(), by: rung.told() };
+    Some(power::send(o, &hardware, order, draft).unwrap_or_else(|| next.into()))
+}
+
+/// POST has been over for so long that the network would have been asked.
+fn is_done(o: &Owned<'_>, seen: &HostObserved, began: Timestamp, now: Timestamp, draft: &mut Draft) -> bool {
+    down::read_host(o.bmc.read_at, EVERY, now, draft);
+    let since = o.bmc.listing_since.filter(|since| seen.post == Post::Done && *since > began + STALE);
+    since.is_some_and(|since| o.bmc.read_at.is_some_and(|read| read >= since + SILENT))
+}
+
+/// Which rungs a host was started by, for a person.
+pub(super) fn tried(o: &Owned<'_>, hardware: &Hardware, run: &str) -> Option<String> {
+    let last = recorded(o, run)?;
+    let all = rungs(hardware, o.bmc.host.last()?);
+    let at = all.iter().position(|(rung, _)| *rung == last).filter(|at| *at > 0)?;
+    let tried = all.iter().take(at + 1).map(|(rung, _)| rung.told()).collect::<Vec<_>>().join(", then by ");
+    Some(format!("it was started by {tried}"))
+}
+
+/// An agent has come: so it is asked first the next time.
+pub(super) fn worked(o: &Owned<'_>, hardware: &Hardware, run: &str, draft: &mut Draft) {
+    let Some(rung) = recorded(o, run) else { return };
+    let known = annotation(&hardware.metadata, labels::NETBOOT_BY).and_then(Rung::parse).unwrap_or(Rung::Once);
+    if rung != known {
+        let by = Some(rung.word()).filter(|_| rung != Rung::Once).map(str::to_owned);
+        draft.act(Action::RememberNetboot { name: name(&hardware.metadata).to_owned(), by });
+    }
+}
+
+/// A server that is installed asks the network no more. `None`: it is so, nothing was changed, or the BMC cannot be brought to it.
+pub(super) fn undo(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let before = annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE)?;
+    let seen = o.bmc.host.last().filter(|_| o.bmc.boot_attempts < boot::ATTEMPTS)?;
+    let was_first = |reference: &str| before.split(',').next() == Some(reference);
+    let lasts = |(_, change): &(Rung, BootChange)| match change {
+        BootChange::Always { .. } => is_so(change, &seen.boot),
+        BootChange::First { reference } => is_so(change, &seen.boot) && !was_first(reference),
+        _ => false,
+    };
+    match rungs(hardware, seen).iter().any(lasts) {
+        true => made(o, hardware, boot::before(before), now, draft),
+        false => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rung_is_read_as_it_was_written() {
+        for rung in Rung::ALL {
+            assert_eq!(Rung::parse(rung.word()), Some(rung));
+        }
+        assert_eq!(Rung::parse("once"), None);
+    }
+}
