@@ -59,7 +59,7 @@ pub(super) fn heard_again(status: &mut WorkflowStatus, now: Timestamp) {
     }
 }
 
-/// The condition that says so.
+/// The condition `AgentLost`, while that is true.
 pub(super) fn lost(status: &WorkflowStatus) -> Option<&WorkflowCondition> {
     status.conditions.iter().find(|condition| condition.type_ == AGENT_LOST && condition.status == "True")
 }
