@@ -198,7 +198,7 @@ async fn failures(qemu_img: &QemuImg, raw: &str, image: &Path, disk: &Path) {
     for (name, file, changes, checksum, size, said) in [
         ("another file", bytes.clone(), usize::MAX, Some(wrong.as_str()), SIZE, "CHECKSUM says"),
         ("a disk that is too small", bytes.clone(), usize::MAX, None, SIZE - 512, "choose a larger disk"),
-        ("a file that changes", bytes.clone(), 4, None, SIZE, "changed while it was read"),
+        ("a file that changes", bytes.clone(), 5, None, SIZE, "changed while it was read"),
         ("a file that is cut off", bytes[..bytes.len() / 2].to_vec(), usize::MAX, None, SIZE, "behind the file's end"),
     ] {
         let error = copy(server(file, changes).await, checksum, disk, size).await.expect_err(name);
