@@ -5,9 +5,7 @@
 use super::erased::{is_reported, is_zero};
 use super::machine::{self, BOOT, SOON};
 use anyhow::{Context, Result, ensure};
-use api::labels;
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
-use sandbox::server::faults::Faults;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, SEEDS_NAMESPACE, Site, until};
@@ -167,12 +165,6 @@ async fn after_the_workflow(site: &Site) -> Result<()> {
     };
     let job = get("jobs.bmc.tinkerbell.org", "netboot-install-u03").await?;
     ensure!(says(&job, "Completed"), "{job}");
-    // Whoever has boot's token opens no Workflow again.
-    let (again, boot) =
-        (r#"{"status":{"state":"PENDING"}}"#, "--as=system:serviceaccount:metalplane-system:metalplane-boot");
-    let patch = ["patch", "workflow/install-u03", "-n", INVENTORY_NAMESPACE, "--subresource=status", "--type=merge"];
-    let refused = site.kubectl(&[&patch[..], &[boot, "-p", again]].concat()).await;
-    ensure!(refused.as_ref().is_err_and(|error| format!("{error:#}").contains("stays as it ended")), "{refused:?}");
     for at in 0..3 {
         let task = get("tasks.bmc.tinkerbell.org", &format!("netboot-install-u03-task-{at}")).await?;
         ensure!(says(&task, "Completed"), "{task}");
@@ -235,10 +227,8 @@ async fn is_seen(site: &Site, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The server starts from the network once more, and is free when its disk is shown to be erased; the report stays with it. Its BMC takes no
-/// override for one boot any more: one for every boot takes its place, and is put back.
+/// The server starts from the network once more, and is free when its disk is shown to be erased; the report stays with it.
 async fn erased(site: &Site, namespace: &str) -> Result<()> {
-    site.server(SERVER).inject(Faults { only_continuous: true, ..Faults::default() }).await?;
     let console = site.server(SERVER).guest();
     let (from, disk) = (console.printed().len(), site.local_disk(SERVER));
     ensure!(!is_zero(&disk)?, "a system is on the disk");
@@ -262,11 +252,6 @@ async fn erased(site: &Site, namespace: &str) -> Result<()> {
     ensure!(is_zero(&disk)?, "something is left on {}", disk.display());
     is_reported(site, HARDWARE, |serial| serial.starts_with("local-")).await?;
     ensure!(site.server(SERVER).host()?.is_none(), "the server is off");
-    let hardware = site.get(&["hardware", HARDWARE, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
-    ensure!(hardware["metadata"]["annotations"][labels::NETBOOT_BY] == "Continuous", "{hardware}");
-    let boot = site.boot_settings(SERVER).await?;
-    ensure!(boot["BootSourceOverrideEnabled"] == "Disabled", "the override is left: {boot}");
-    site.server(SERVER).inject(Faults::default()).await?;
     for (kind, namespace) in
         [("workflows", INVENTORY_NAMESPACE), ("templates", INVENTORY_NAMESPACE), ("secrets", SEEDS_NAMESPACE)]
     {
