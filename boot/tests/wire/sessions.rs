@@ -4,12 +4,11 @@
 use super::{Agent, INVENTORY, MAC, boot_is_ready};
 use crate::site::{ApiServer, US, client, path, until};
 use api::HardwareReport;
-use api::labels;
-use api::report::{AgentRefusedReason, HardwareReportStatus, NetbootStage};
-use api::tinkerbell::{Hardware, Template, Workflow};
+use api::report::{AgentRefusedReason, HardwareReportStatus};
+use api::tinkerbell::{Template, Workflow};
 use installer::session::{Session, channel};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use serde_json::json;
@@ -28,59 +27,15 @@ struct Start {
 
 impl Start {
     fn with(pin: &str, worker_id: &str) -> Self {
-        Self::of(pin, worker_id, None)
-    }
-
-    fn of(pin: &str, worker_id: &str, system_uuid: Option<&str>) -> Self {
         let channel = opened(pin);
         let agent = Agent(WorkflowServiceClient::new(channel.clone()));
-        Self { session: Session::new(channel, worker_id.to_owned(), system_uuid.map(str::to_owned)), agent }
+        Self { session: Session::new(channel, worker_id.to_owned(), None), agent }
     }
 }
 
 fn opened(pin: &str) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{SERVER}")).expect("an address");
     channel(&endpoint, &[SERVER.to_owned()], Some(pin.parse().expect("a pin"))).expect("a key")
-}
-
-/// A cable, or a MAC address in another server's Hardware: the server that boots is not the one that its BMC powered on.
-async fn another_server(
-    site: &ApiServer,
-    (pin, worker_id): (&str, &str),
-    status: &impl AsyncFn() -> HardwareReportStatus,
-) {
-    let hardware: Api<Hardware> = Api::namespaced(site.admin.clone(), INVENTORY);
-    let (own, other) = ("00112233-4455-6677-8899-aabbccddeeff", "00112233-4455-6677-8899-aabbccddee00");
-    let known = |uuid: Option<&str>| Patch::Merge(json!({"metadata": {"annotations": {labels::SYSTEM_UUID: uuid}}}));
-    hardware.patch("s1", &PatchParams::default(), &known(Some(own))).await.expect("annotated");
-    let mut stranger = Start::of(pin, worker_id, Some(other));
-    until("the other server is refused", async || match stranger.session.redeem().await {
-        Err(refused) if refused.code() == Code::PermissionDenied && refused.message().starts_with("WrongServer: ") => {
-            Ok(())
-        }
-        // What was annotated is not known yet: its session ends.
-        answer => {
-            stranger.session.end().await;
-            Err(format!("{answer:?}"))
-        }
-    })
-    .await;
-    until("it is told", async || {
-        let status = status().await;
-        let is_refused = status.netboot.as_ref().is_some_and(|seen| seen.stage == NetbootStage::Refused);
-        let uuid = status.identity.as_ref().and_then(|identity| identity.uuid.as_deref());
-        if is_refused && uuid == Some(other) { Ok(()) } else { Err(format!("{status:?}")) }
-    })
-    .await;
-    // The first three fields in the other byte order, as some firmware has them.
-    let mut same = Start::of(pin, worker_id, Some("33221100-5544-7766-8899-aabbccddeeff"));
-    same.session.redeem().await.expect("the same server");
-    same.session.end().await;
-    hardware.patch("s1", &PatchParams::default(), &known(None)).await.expect("as before");
-    // What was seen of the other server: the right one would be seen to start, which nobody does here.
-    let reports: Api<HardwareReport> = Api::namespaced(site.admin.clone(), INVENTORY);
-    let forgotten = Patch::Merge(json!({"status": {"netboot": null, "identity": null}}));
-    reports.patch_status("s1", &PatchParams::default(), &forgotten).await.expect("forgotten");
 }
 
 /// What the server has in its kernel arguments: `worker_id`, and the pin.
@@ -115,7 +70,6 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     let refused = first.agent.next_of(&worker_id).await.expect_err("the token is not redeemed");
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     first.session.seed().await.expect_err("nor is it told what the system reads");
-    another_server(site, (&pin, &worker_id), &status).await;
     first.session.redeem().await.expect("a session");
     let told = first.session.seed().await.expect("told");
     assert_eq!(told["user-data"], b"#cloud-config of s1\n");
@@ -148,7 +102,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     until("it is told how far the boot came, beside the session", async || {
         let status = status().await;
         let stage = status.netboot.as_ref().map(|seen| seen.stage);
-        let is_told = stage == Some(NetbootStage::Agent) && status.session.is_some();
+        let is_told = stage == Some(api::report::NetbootStage::Agent) && status.session.is_some();
         if is_told { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
