@@ -41,7 +41,7 @@ pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, a
 pub(super) fn other_epoch(observed: &Observed, id: &ExposureId) -> Option<Stuck> {
     let other = observed.other_epoch(id)?;
     let message = format!(
-        "the host still has epoch {other} of the attachment, or it is connected; epoch {} follows once epoch {other} is gone",
+        "the host still has epoch {other} of the attachment, or it is connected; epoch {} follows once the host no longer has epoch {other}",
         id.epoch
     );
     Some(Stuck::waiting(Waiting::OtherEpochPresent, message))

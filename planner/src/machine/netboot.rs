@@ -27,6 +27,8 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Firmware that is done with POST asks the network at once, or something else was booted.
 const SILENT: SignedDuration = SignedDuration::from_mins(3);
+/// As long as the BMC says that POST is not over the power stays: firmware may be being updated. Some never say that it is over.
+const IN_POST: SignedDuration = SignedDuration::from_mins(40);
 /// Some BMCs go on telling of the start before. No server is through POST so soon.
 const STALE: SignedDuration = SignedDuration::from_secs(60);
 /// How often it is looked whether POST is over.
@@ -150,7 +152,7 @@ fn allowed(boot: &BootConfiguration) -> String {
 }
 
 /// Of a host that was started for this run at `began`, and of which nothing was heard on the network: it is powered off, for the next rung.
-/// `is_over`: it had its time.
+/// `is_over`: it had the time of a server of whose POST nothing is known.
 pub(super) fn next(
     o: &Owned<'_>,
     hardware: &Hardware,
@@ -161,7 +163,15 @@ pub(super) fn next(
 ) -> Option<Reason> {
     let seen = o.bmc.host.last()?;
     let [_, (rung, _), ..] = left(o, hardware, run, seen)[..] else { return None };
-    if !is_over && !is_done(o, seen, began, now, draft) {
+    down::read_host(o.bmc.read_at, EVERY, now, draft);
+    // What it told before the start, or has told since then, is of the start before.
+    let since = o.bmc.listing_since.filter(|since| *since > began + STALE);
+    let had_its_time = match (seen.post, since) {
+        (Post::Running | Post::InSetup, _) => now >= began + IN_POST,
+        (Post::Done, Some(since)) => o.bmc.read_at.is_some_and(|read| read >= since + SILENT),
+        (Post::Done, None) | (Post::Unknown, _) => is_over,
+    };
+    if !had_its_time {
         return None;
     }
     let hardware = name(&hardware.metadata).to_owned();
@@ -176,13 +186,6 @@ pub(super) fn next(
     }
     let next = Waiting::NetbootNext { hardware: hardware.clone(), by: rung.told() };
     Some(power::send(o, &hardware, order, draft).unwrap_or_else(|| next.into()))
-}
-
-/// POST has been over for so long that the network would have been asked.
-fn is_done(o: &Owned<'_>, seen: &HostObserved, began: Timestamp, now: Timestamp, draft: &mut Draft) -> bool {
-    down::read_host(o.bmc.read_at, EVERY, now, draft);
-    let since = o.bmc.listing_since.filter(|since| seen.post == Post::Done && *since > began + STALE);
-    since.is_some_and(|since| o.bmc.read_at.is_some_and(|read| read >= since + SILENT))
 }
 
 /// Which rungs a host was started by, for a person.

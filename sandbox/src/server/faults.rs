@@ -111,7 +111,7 @@ pub async fn tell_dpu_lost(state_folder: &Path) -> Result<()> {
     let socket = state_folder.join(SOCKET);
     let Ok(stream) = UnixStream::connect(&socket).await else { return Ok(()) };
     let told = request(stream, "POST", "/dpu-lost", "").await;
-    told.with_context(|| format!("tell {} that the DPU is gone", socket.display()))
+    told.with_context(|| format!("tell {} that the DPU was lost", socket.display()))
 }
 
 /// Sets the faults of the BMC whose server has this state folder; [`Faults::default`] ends them all.

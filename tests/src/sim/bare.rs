@@ -236,7 +236,7 @@ async fn lived(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bo
     let lived = lives(s, silent, deleted).await;
     service.abort();
     match dirty.load(Ordering::Relaxed) {
-        true => lived.and(Err(format!("the server was given back with its data\n{}", s.story()))),
+        true => lived.and(Err(format!("the server was released with its data\n{}", s.story()))),
         false => lived,
     }
 }
@@ -294,6 +294,6 @@ async fn delete(s: &Simulation) -> Result<(), String> {
     s.until("nothing is left", |s| left(s) == 0 && is_clean(s)).await?;
     match s.scene.hosts[0].power() {
         PowerState::Off => Ok(()),
-        other => Err(format!("the server was given back {other:?}\n{}", s.story())),
+        other => Err(format!("the server was released {other:?}\n{}", s.story())),
     }
 }

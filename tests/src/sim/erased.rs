@@ -48,10 +48,10 @@ async fn released(s: &Simulation, disks: usize) -> Result<(), String> {
     let is_free = |s: &Simulation| life::is_unclaimed(&server(s));
     s.until("the server is free", is_free).await?;
     if host.is_dirty() {
-        return wrong(s, "the server was given back with its data");
+        return wrong(s, "the server was released with its data");
     }
     if host.power() != PowerState::Off {
-        return wrong(s, "the server was given back on");
+        return wrong(s, "the server was released on");
     }
     match report(s) {
         Some(report) if report.result == "Erased" && report.disks.len() == disks => {

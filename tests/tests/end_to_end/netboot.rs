@@ -5,7 +5,9 @@
 use super::erased::{is_reported, is_zero};
 use super::machine::{self, BOOT, SOON};
 use anyhow::{Context, Result, ensure};
+use api::labels;
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
+use sandbox::server::faults::Faults;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, SEEDS_NAMESPACE, Site, until};
@@ -227,8 +229,10 @@ async fn is_seen(site: &Site, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The server starts from the network once more, and is free when its disk is shown to be erased; the report stays with it.
+/// The server starts from the network once more, and is free when its disk is shown to be erased; the report stays with it. Its BMC takes no
+/// override for one boot any more: one for every boot takes its place, and is put back.
 async fn erased(site: &Site, namespace: &str) -> Result<()> {
+    site.server(SERVER).inject(Faults { only_continuous: true, ..Faults::default() }).await?;
     let console = site.server(SERVER).guest();
     let (from, disk) = (console.printed().len(), site.local_disk(SERVER));
     ensure!(!is_zero(&disk)?, "a system is on the disk");
@@ -252,6 +256,11 @@ async fn erased(site: &Site, namespace: &str) -> Result<()> {
     ensure!(is_zero(&disk)?, "something is left on {}", disk.display());
     is_reported(site, HARDWARE, |serial| serial.starts_with("local-")).await?;
     ensure!(site.server(SERVER).host()?.is_none(), "the server is off");
+    let hardware = site.get(&["hardware", HARDWARE, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
+    ensure!(hardware["metadata"]["annotations"][labels::NETBOOT_BY] == "Continuous", "{hardware}");
+    let boot = site.boot_settings(SERVER).await?;
+    ensure!(boot["BootSourceOverrideEnabled"] == "Disabled", "the override is left: {boot}");
+    site.server(SERVER).inject(Faults::default()).await?;
     for (kind, namespace) in
         [("workflows", INVENTORY_NAMESPACE), ("templates", INVENTORY_NAMESPACE), ("secrets", SEEDS_NAMESPACE)]
     {

@@ -51,7 +51,7 @@ fn it_is_erased_then_free_and_the_report_stays() {
     world.until("it erases", |world| world.reason(conditions::READY) == "Erasing");
     assert_eq!(state(&world), Some(MachineState::Releasing));
     assert!(world.in_installer && !is_free(&world));
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(is_free(&world) && world.disks.dirty.is_empty() && world.power == PowerState::Off);
     assert!(world.copies() == 0 && world.workflows.is_empty());
     let report = report(&world);
@@ -72,12 +72,12 @@ fn what_was_not_begun_is_not_erased_and_keep_keeps() {
     world.until("it is claimed", |world| world.reason(conditions::INSTALLED) == "StartFirst");
     assert_eq!(annotation(&world.hardware["hw"].metadata, labels::LOCAL_DISKS), Some("Erase"));
     world.delete();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(is_free(&world) && world.hardware["hw"].metadata.annotations.is_none(), "nothing was erased");
     let mut world = World::new();
     world.until("it runs", World::is_running);
     world.delete();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(is_free(&world) && world.disks.dirty.len() == 2);
 }
 
@@ -86,13 +86,13 @@ fn what_was_not_begun_is_not_erased_and_keep_keeps() {
 fn a_policy_that_says_erase_counts_whenever_it_said_so() {
     let mut world = deleted();
     world.local_disks = LocalDisks::Keep;
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty());
     let mut world = World::new();
     world.until("it runs", World::is_running);
     world.local_disks = LocalDisks::Erase;
     world.delete();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty());
 }
 
@@ -106,7 +106,7 @@ fn an_interrupted_one_is_none_and_is_done_again() {
     // The Workflow is deleted by hand: another one is made, and the disks are erased by that.
     let first = record(&world).expect("a record");
     world.workflows.clear();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty() && report(&world).result == "Erased");
     assert_eq!(first.number, 1);
 }
@@ -121,7 +121,7 @@ fn a_server_that_loses_its_power_again_and_again_waits_for_somebody() {
     world.until("it says so", is_incomplete);
     assert!(!is_free(&world) && world.power == PowerState::Off);
     world.erase_again();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty());
 }
 
@@ -142,7 +142,7 @@ fn a_disk_that_the_installation_saw_has_to_be_seen_by_the_eraser() {
     // It is back in its slot.
     world.disks.hidden.clear();
     world.erase_again();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty());
 }
 
@@ -168,7 +168,7 @@ fn a_disk_that_was_told_of_once_has_to_be_seen_whatever_became_of_the_report() {
     assert!(!is_free(&world));
     world.disks.hidden.clear();
     world.erase_again();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
 }
 
 /// No controller has read the first message when the second takes its place.
@@ -194,7 +194,7 @@ fn a_hardware_that_is_registered_anew_has_its_disks_erased_and_its_host_off() {
     let mut world = deleted();
     world.until("it erases", |world| world.reason(conditions::READY) == "Erasing");
     world.register_anew();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty() && world.power == PowerState::Off && is_free(&world));
     let mut world = World::new();
     world.local_disks = LocalDisks::Erase;
@@ -203,7 +203,7 @@ fn a_hardware_that_is_registered_anew_has_its_disks_erased_and_its_host_off() {
     world.change(|machine| machine.status = None);
     world.register_anew();
     world.delete();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty() && world.power == PowerState::Off && is_free(&world));
 }
 
@@ -239,7 +239,7 @@ fn a_disk_that_the_inventory_names_has_to_be_seen_by_the_eraser() {
     world.until("it is incomplete", is_incomplete);
     world.disks.all.push("DISK-3");
     world.erase_again();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn an_administrator_takes_it_as_it_is_and_that_stays_on_record() {
     }
     assert!(!is_free(&world), "said of another claim");
     world.with_data();
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(is_free(&world) && world.disks.dirty.len() == 2 && world.power == PowerState::Off);
     let report = report(&world);
     assert_eq!((report.result.as_str(), report.machine.as_str()), ("WithData", "team/a"));

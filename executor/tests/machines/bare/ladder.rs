@@ -95,6 +95,16 @@ fn the_last_one_waits_for_a_person_and_says_what_was_tried() {
 }
 
 #[test]
+fn a_server_is_not_powered_off_in_its_post() {
+    let mut world = world(&[ONCE]);
+    world.firmware.post = Some(SignedDuration::from_mins(30));
+    let began = world.now;
+    world.until("it is asked otherwise", |world| world.firmware.asked.len() == 2);
+    let minutes = world.now.duration_since(began).as_mins();
+    assert!((33..36).contains(&minutes), "{minutes} minutes");
+}
+
+#[test]
 fn of_a_bmc_that_tells_nothing_of_post_the_next_one_waits_twenty_minutes() {
     let mut world = world(&[ONCE]);
     world.firmware.post = None;

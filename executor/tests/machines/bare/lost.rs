@@ -168,6 +168,6 @@ fn an_erasing_whose_agent_is_lost_is_done_again() {
     world.until("it is told", |world| world.reason(conditions::READY) == "AgentLost");
     world.until("it is powered off", |world| !is_on(world));
     world.hangs = false;
-    world.until("it is gone", |world| world.machine().is_none());
+    world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty());
 }

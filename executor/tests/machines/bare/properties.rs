@@ -161,7 +161,7 @@ proptest! {
         }
         world.disks.hidden.clear();
         ends(&mut world);
-        world.until("it is gone", |world| world.subjects().is_empty());
+        world.until("it no longer exists", |world| world.subjects().is_empty());
         prop_assert!(world.workflows.is_empty() && world.copies() == 0);
         let free = world.hardware["hw"].metadata.annotations.as_ref().is_none_or(|all| !all.contains_key(labels::CLAIMED_BY));
         prop_assert!(free);
