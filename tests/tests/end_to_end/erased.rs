@@ -1,10 +1,12 @@
 //! What is left of a server whose disks were erased: nothing on the disk, and a report at its Hardware.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use api::labels;
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use tests::sim::life::is_unclaimed;
 use tests::site::{INVENTORY_NAMESPACE, Site};
 
 /// Whether all of a disk is zero, as the virtual server's file has it.
@@ -19,18 +21,16 @@ pub fn is_zero(disk: &Path) -> Result<bool> {
     }
 }
 
-/// Of `hardware`'s only disk; what else of ours is at the Hardware is where its boot disk was found.
+/// Of `hardware`'s only disk; nothing else of the machine is left there.
 pub async fn is_reported(site: &Site, hardware: &str, is_serial: impl Fn(&str) -> bool) -> Result<()> {
     let hardware = site.get(&["hardware", hardware, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
-    let ours = hardware["metadata"]["annotations"].as_object().into_iter().flatten();
-    let ours = ours.filter(|(key, _)| key.starts_with("metalplane.io/") && *key != "metalplane.io/boot-path");
-    let left: Vec<_> = ours.collect();
-    let [(key, report)] = left.as_slice() else { bail!("the Hardware is free: {left:?}") };
-    let report: Value = serde_json::from_str(report.as_str().unwrap_or_default())?;
+    ensure!(is_unclaimed(&hardware), "something of the machine is left: {hardware}");
+    let report = hardware["metadata"]["annotations"][labels::ERASE_REPORT].as_str().unwrap_or_default();
+    let report: Value = serde_json::from_str(report).with_context(|| format!("no report: {hardware}"))?;
     let disks = report["disks"].as_array().map(Vec::as_slice).unwrap_or_default();
     let [erased] = disks else { bail!("the server has one disk: {report}") };
     let is_shown = erased["result"] == "Erased" && erased["method"] != Value::Null && erased["read"] != Value::Null;
-    ensure!(*key == "metalplane.io/erase-report" && report["result"] == "Erased" && is_shown, "{report}");
+    ensure!(report["result"] == "Erased" && is_shown, "{report}");
     ensure!(erased["serial"].as_str().is_some_and(is_serial), "{report}");
     eprintln!("erased: {report}");
     Ok(())

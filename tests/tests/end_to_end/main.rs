@@ -32,6 +32,7 @@ mod workers;
 
 use anyhow::Result;
 use sandbox::handle::Options;
+use sandbox::server::faults::Faults;
 use std::sync::OnceLock;
 use std::time::Instant;
 use tests::site::{Agents, GuestKind, Site, bare};
@@ -112,7 +113,12 @@ fn run(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
         if let Err(error) = &result {
             tell(site, &namespace, error).await;
         }
-        // What a failed test leaves would fail the next ones: they share the servers.
+        // What a failed test leaves would fail the next ones: they share the servers and their BMCs.
+        if result.is_err() {
+            for server in &site.sandbox.ready().servers {
+                site.server(&server.name).inject(Faults::default()).await?;
+            }
+        }
         let deleted = site.kubectl(&["delete", "bmm", "--all", "-n", &namespace, "--timeout=240s"]).await;
         site.kubectl(&["delete", "namespace", &namespace, "--wait=false"]).await?;
         if result.is_ok() {
