@@ -5,6 +5,7 @@
 //! | `dhcp/` | engine: a packet in, a packet out |
 //! | `tftp.rs` | engine: a packet in, packets out |
 //! | `syslog.rs` | engine: a datagram in, a line out |
+//! | `service.rs` | all that a replica does, but for its sockets |
 //! | `sockets.rs` | the sockets of these three |
 //! | `http/`, `script.rs`, `files.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
 //! | `origin.rs` | images of other servers, filled on the way |
@@ -35,6 +36,7 @@ mod replicas;
 mod reports;
 mod script;
 mod seeds;
+mod service;
 mod silence;
 mod sockets;
 mod syslog;
@@ -42,119 +44,76 @@ mod tftp;
 mod workflows;
 mod world;
 
+pub use http::Reply;
+pub use service::{Service, Work};
+
 use anyhow::{Context, Result, anyhow};
 use args::Args;
-use files::Files;
-use identity::Identity;
+use dhcp::Answers;
 use kube::Client;
-use origin::Origins;
-use references::Reader;
-use replicas::Replicas;
 use runtime::http::{self as pages, Page};
-use seeds::Seeds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinSet;
-use world::World;
 
 /// Runs until `stop` ends; an error of any part ends all.
 pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) -> Result<()> {
-    let files = Arc::new(Files::read(&args.programs, args.files.as_deref())?);
-    let identity = Identity::read(args.agents, args.token_key.as_deref())?;
-    let replicas = Replicas::find(args.addresses.clone(), args.own_address)?;
-    for pool in &args.dhcp_pools {
-        pool.is_enough_for(&replicas).map_err(|why| anyhow!("--dhcp-pool: {why}"))?;
-    }
     let mut tasks = JoinSet::new();
-    let seeds = Arc::new(Seeds::new(client.clone(), &args.seeds_namespace));
-    let reader = Reader::new(client.clone(), args.rules());
-    let world = World::start(client, &args.inventory_namespace, nonce(), &mut tasks);
     let ready = Arc::new(AtomicBool::new(false));
     let service = async {
-        world.wait_ready().await?;
-        tracing::info!(namespace = world.namespace, "the caches are filled");
-        Box::pin(serve(args, (&world, seeds, reader), files, (identity, replicas), &ready)).await
-    };
-    let ended = async {
-        let ended = tasks.join_next().await;
-        Err(anyhow!("a watch ended: {ended:?}"))
+        let (service, work, answers) = Service::start(client, args, nonce(), &mut tasks).await?;
+        let ended = async {
+            let ended = tasks.join_next().await;
+            Err(anyhow!("a watch ended: {ended:?}"))
+        };
+        tokio::select! {
+            biased;
+            result = Box::pin(serve(args, &service, work, answers, &ready)) => result,
+            result = ended => result,
+        }
     };
     tokio::select! {
         biased;
         result = service => result,
         result = probes(args, ready.clone()) => result,
-        result = ended => result,
         () = stop => Ok(()),
     }
 }
 
-async fn serve(
-    args: &Args,
-    (world, seeds, reader): (&Arc<World>, Arc<Seeds>, Reader),
-    files: Arc<Files>,
-    (identity, replicas): (Identity, Replicas),
-    ready: &AtomicBool,
-) -> Result<()> {
+async fn serve(args: &Args, service: &Service, work: Work, answers: Answers, ready: &AtomicBool) -> Result<()> {
+    let Service { world, seeds, identity, replicas, boots, metrics } = service;
     let (address, syslog) = (replicas.own, replicas.syslog(args.syslog));
-    let modes = args.modes();
-    let dhcp = dhcp::Config {
-        replicas: replicas.clone(),
-        http_port: args.http_port,
-        syslog,
-        programs: args.choice(),
-        modes,
-        pools: args.dhcp_pools.clone(),
-    };
-    let strangers = dhcp.serves_strangers();
-    let script = script::Config {
-        replicas,
-        http_port: args.http_port,
-        grpc_port: args.grpc_port,
-        syslog,
-        kernel_arguments: args.kernel_arguments.clone(),
-        identity: identity.clone(),
-    };
-    let metrics = Arc::new(metrics::Metrics::default());
-    let (eyes, seen) = reports::channel(metrics.clone());
-    let numbers = metrics::serve(args.metrics, metrics, world.clone(), identity.clone());
-    let kept = reports::read(world).await;
-    let heard = args.interface.as_deref().map(|interface| sockets::Heard::open(&dhcp, interface)).transpose()?;
+    let numbers = metrics::serve(args.metrics, metrics.clone(), world.clone(), identity.clone());
+    let open = |interface| sockets::Heard::open(answers.config(), interface);
+    let heard = args.interface.as_deref().map(open).transpose()?;
     let programs = sockets::tftp_socket(address)?;
     let lines = (syslog == Some(address)).then(|| sockets::syslog_socket(address)).transpose()?;
-    let dhcp = dhcp::Server { config: dhcp, leases: reports::leases(&kept) };
     let listen = |port| tokio::net::TcpListener::bind((address, port));
     let listener = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
     // Whoever is told that it is ready is heard.
     ready.store(true, Ordering::Relaxed);
-    let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers, eyes: eyes.clone() };
-    let origins = Arc::new(Origins::new(args.origins()));
-    let boots = http::Boots { script, files, origins, strangers, eyes: eyes.clone() };
-    let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots };
-    let web = http::serve(listener, web);
-    let agents = grpc::serve(agents, (world.clone(), seeds), identity.clone(), eyes.clone());
+    let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots: boots.clone() };
     // Tasks of their own, each run where its packet is seen: a client of TFTP waits for every block.
     let mut packets = JoinSet::new();
     if let Some(heard) = heard {
-        let (directory, eyes) = (world.directory(), eyes.clone());
-        packets.spawn(async move { sockets::dhcp(dhcp, heard, directory, &eyes).await.context("DHCP ended") });
+        packets.spawn(async move { sockets::dhcp(answers, heard).await.context("DHCP ended") });
     }
-    let directory = world.directory();
-    packets.spawn(async move { sockets::tftp(programs, tftp, directory).await.context("TFTP ended") });
+    let (directory, served) = (world.directory(), boots.clone());
+    packets.spawn(async move { sockets::tftp(programs, served, directory).await.context("TFTP ended") });
     let log = async {
         match lines {
-            Some(socket) => sockets::syslog(socket, world.directory(), &eyes).await,
+            Some(socket) => sockets::syslog(socket, world.directory(), &boots.eyes).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         Some(ended) = packets.join_next() => ended.unwrap_or_else(|panic| Err(panic.into())),
         result = log => result.context("syslog ended"),
-        result = web => result.context("HTTP ended"),
-        result = agents => result.context("gRPC ended"),
+        result = http::serve(listener, web) => result.context("HTTP ended"),
+        result = service.agents(grpc::arriving(agents)) => result.context("gRPC ended"),
         result = numbers => result.context("serving metrics"),
-        () = workflows::run(world.clone(), identity, reader) => Ok(()),
-        () = reports::run(world, kept, seen) => Ok(()),
+        () = work.run() => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use planner::enrol::{MOST_UNAPPROVED, report_name};
 use planner::netboot::report::{Sight, add};
 use planner::netboot::{Subject, Verdict, verdict};
 use runtime::clock;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,7 +133,7 @@ fn is_past(sight: &Sight, at: Timestamp, seen: &NetbootSeen) -> bool {
 }
 
 /// Reports, by their names.
-pub type All = HashMap<String, Kept>;
+pub type All = BTreeMap<String, Kept>;
 
 /// The addresses that agents report from.
 pub fn leases(kept: &All) -> Leases {

@@ -12,7 +12,8 @@ use planner::netboot::Directory;
 use planner::netboot::session::SILENT;
 use planner::workflow::{Heard, at_work};
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often a session is read while its agent is at work.
 pub const EVERY: Duration = Duration::from_secs(15);

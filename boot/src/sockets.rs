@@ -1,8 +1,8 @@
 //! The sockets of DHCP, TFTP and syslog: the only place of this crate that sends or receives a datagram.
 
-use crate::dhcp::refusals::Refusals;
-use crate::dhcp::{self, Arrival, PROXY_PORT, SERVER_PORT, Seen};
-use crate::files::{Files, Program, mac_of_path};
+use crate::dhcp::{self, Answers, Arrival, PROXY_PORT, SERVER_PORT};
+use crate::files::{Program, mac_of_path};
+use crate::http::Boots;
 use crate::reports::{self, Eyes};
 use crate::script;
 use crate::syslog::{self, Budgets, Line};
@@ -10,8 +10,7 @@ use crate::tftp::{self, Out};
 use anyhow::{Context, Result};
 use api::report::{HeardBy, NetbootStage};
 use planner::netboot::report::Sight;
-use planner::netboot::{Directory, Verdict, Why, verdict};
-use runtime::clock;
+use planner::netboot::{Directory, Verdict, verdict};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -166,14 +165,8 @@ impl Queue {
     }
 }
 
-pub async fn dhcp(
-    mut server: dhcp::Server,
-    heard: Heard,
-    directory: watch::Receiver<Arc<Directory>>,
-    eyes: &Eyes,
-) -> Result<()> {
+pub async fn dhcp(mut answers: Answers, heard: Heard) -> Result<()> {
     let mut queue = Queue::default();
-    let mut refusals = Refusals::default();
     loop {
         if let Err(error) = heard.take(&mut queue) {
             tracing::warn!(%error, "receiving DHCP");
@@ -184,54 +177,11 @@ pub async fn dhcp(
             continue;
         };
         let (socket, port) = heard.answers(which);
-        let known = directory.borrow().clone();
-        let arrival = Arrival { bytes: &bytes, port, from };
-        let (answer, seen) = server.answer(&known, arrival, clock::now());
+        let answer = answers.of(Arrival { bytes: &bytes, port, from });
         if let Some(answer) = answer
             && let Err(error) = socket.send_to(&answer.bytes, SocketAddr::V4(answer.to)).await
         {
             tracing::warn!(%error, to = %answer.to, "sending DHCP");
-        }
-        if let Some(seen) = seen {
-            tell(seen, &known, eyes, &mut refusals);
-        }
-    }
-}
-
-fn tell(seen: Seen, directory: &Directory, eyes: &Eyes, refusals: &mut Refusals) {
-    let saw = |mac: &str, sight: Option<Sight>| {
-        // Of a stranger there is a sight where it was answered.
-        if let (Some(sight), Ok(subject)) = (sight, directory.by_mac_or_stranger(mac, true)) {
-            eyes.saw(&subject, sight);
-        }
-    };
-    match seen {
-        Seen::Answered { mac, with, address, file, sight } => {
-            saw(&mac, sight);
-            let address = address.map(tracing::field::display);
-            tracing::info!(mac, with, address, file, "DHCP");
-        }
-        Seen::NotAnswered { mac, why, sight } => {
-            saw(&mac, sight);
-            // Of the inventory's an administrator has to know; of all others on the network there may be any number.
-            let known = !matches!(directory.by_mac(&mac), Err(Why::UnknownMac { .. }));
-            if known && refusals.is_news(&mac, &why, Instant::now()) {
-                tracing::warn!(mac, why, "DHCP: not answered");
-            } else {
-                tracing::debug!(mac, why, "DHCP: not answered");
-            }
-        }
-        Seen::Declined { mac, address } => {
-            tracing::warn!(mac, ?address, "DHCP: declined; somebody else has the address");
-        }
-        Seen::Foreign { mac, server, address } => {
-            tracing::warn!(
-                mac,
-                %server,
-                ?address,
-                "DHCP: another server's offer was taken, so this server gets no boot program: switch that DHCP server off here, or \
-                 write Proxy as the mode of this network"
-            );
         }
     }
 }
@@ -239,7 +189,7 @@ fn tell(seen: Seen, directory: &Directory, eyes: &Eyes, refusals: &mut Refusals)
 /// What one client may read: programs, by their names or below its MAC.
 struct Allowed<'a> {
     directory: &'a Directory,
-    config: &'a Tftp,
+    boots: &'a Boots,
     from: SocketAddr,
 }
 
@@ -253,14 +203,14 @@ impl tftp::Files for Allowed<'_> {
         };
         let subject = match &mac {
             None => self.directory.by_address(self.from.ip()),
-            Some(mac) => self.directory.by_mac_or_stranger(mac, self.config.strangers),
+            Some(mac) => self.directory.by_mac_or_stranger(mac, self.boots.strangers),
         };
         let subject = subject.map_err(|why| why.to_string())?;
         match verdict(&subject) {
             Verdict::Boot => {
-                let program = self.config.files.program(name, || script::of_image(&self.config.script, &subject));
+                let program = self.boots.files.program(name, || script::of_image(&self.boots.script, &subject));
                 if program.is_ok() {
-                    self.config.eyes.saw(&subject, Sight::Came(NetbootStage::Program));
+                    self.boots.eyes.saw(&subject, Sight::Came(NetbootStage::Program));
                 }
                 program
             }
@@ -269,16 +219,7 @@ impl tftp::Files for Allowed<'_> {
     }
 }
 
-/// What TFTP serves.
-pub struct Tftp {
-    pub files: Arc<Files>,
-    pub script: script::Config,
-    /// Whether servers that no Hardware names are booted.
-    pub strangers: bool,
-    pub eyes: Eyes,
-}
-
-pub async fn tftp(socket: UdpSocket, config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
+pub async fn tftp(socket: UdpSocket, boots: Arc<Boots>, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
     let mut server = tftp::Server::default();
     let mut buffer = [0; 2048];
     let mut clock = tokio::time::interval(TICK);
@@ -287,7 +228,7 @@ pub async fn tftp(socket: UdpSocket, config: Tftp, directory: watch::Receiver<Ar
             got = socket.recv_from(&mut buffer) => match got {
                 Ok((length, from)) => {
                     let known = directory.borrow().clone();
-                    let allowed = Allowed { directory: &known, config: &config, from };
+                    let allowed = Allowed { directory: &known, boots: &boots, from };
                     server.datagram(&buffer[..length], from, &allowed, Instant::now())
                 }
                 // A client that is gone: its host says so.

@@ -4,8 +4,9 @@
 //! `InvalidArgument`, `FailedPrecondition`: the action is none of this agent's any more) does not end the agent: it asks what
 //! there is instead. Everything else is repeated, the result of an action for ever: a server that restarts loses none.
 
+use crate::attributes::system_uuid;
 use crate::lines::Lines;
-use crate::session::{Session, bounded, channel, why};
+use crate::session::{Dial, Session, bounded, by_tcp, channel, why};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use proto::tink::{ActionMessage, ActionRequest, ActionResponse, ActionStatusRequest, AgentAttributes};
@@ -77,12 +78,23 @@ impl Agent {
         worker: String,
         attributes: AgentAttributes,
     ) -> Result<Self, String> {
+        Self::by(by_tcp(), servers, pin, worker, (attributes, system_uuid()))
+    }
+
+    /// The same, reached another way, and on another server than this one.
+    pub fn by(
+        dial: Dial,
+        servers: &[String],
+        pin: Option<Pin>,
+        worker: String,
+        (attributes, system_uuid): (AgentAttributes, Option<String>),
+    ) -> Result<Self, String> {
         let first = servers.first().map(String::as_str).unwrap_or_default();
         let endpoint = Endpoint::from_shared(format!("http://{first}")).map_err(|error| error.to_string())?;
         let endpoint =
             endpoint.http2_keep_alive_interval(Duration::from_secs(20)).keep_alive_timeout(Duration::from_secs(20));
-        let channel = channel(&endpoint, servers, pin)?;
-        let session = pin.map(|_| Session::new(channel.clone(), worker.clone(), crate::attributes::system_uuid()));
+        let channel = channel(&endpoint, dial, servers, pin)?;
+        let session = pin.map(|_| Session::new(channel.clone(), worker.clone(), system_uuid));
         let client = WorkflowServiceClient::new(channel);
         Ok(Self { client, session, worker, attributes, lines: Mutex::default() })
     }

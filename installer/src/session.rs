@@ -2,6 +2,8 @@
 //! The server is known by the pin of its key, which stands there too. Without a pin the server is spoken to in the clear, and the token
 //! alone says who this is.
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use proto::installer::v1::sessions_client::SessionsClient;
 use proto::installer::v1::{EndRequest, HeartbeatRequest, RedeemRequest, SeedRequest};
@@ -32,10 +34,24 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 /// No certificate is looked at for its name.
 const NAME: &str = "metalplane";
 
+/// How the server of this host and port is reached.
+pub type Dial = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Stream>> + Send + Sync>;
+
+pub fn by_tcp() -> Dial {
+    Arc::new(|server| {
+        let connected = async move {
+            let stream = TcpStream::connect(server).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Stream)
+        };
+        connected.boxed()
+    })
+}
+
 /// To one of these replicas, and to the next when that one is away. Nothing is connected yet. With a pin: for a key that is made now.
-pub fn channel(endpoint: &Endpoint, servers: &[String], pin: Option<Pin>) -> Result<Channel, String> {
+pub fn channel(endpoint: &Endpoint, dial: Dial, servers: &[String], pin: Option<Pin>) -> Result<Channel, String> {
     let tls = pin.map(|pin| client(&Key::generate()?, pin).map_err(|error| format!("TLS: {error}"))).transpose()?;
-    let (tls, servers) = (tls.map(|tls| TlsConnector::from(Arc::new(tls))), Arc::new(Servers::new(servers)));
+    let (tls, servers) = (tls.map(|tls| TlsConnector::from(Arc::new(tls))), Arc::new(Servers::new(dial, servers)));
     Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_| {
         let (tls, servers) = (tls.clone(), servers.clone());
         async move { servers.connect(tls.as_ref()).await.map(TokioIo::new) }
@@ -44,26 +60,27 @@ pub fn channel(endpoint: &Endpoint, servers: &[String], pin: Option<Pin>) -> Res
 
 /// One of them is asked until it does not answer.
 struct Servers {
+    dial: Dial,
     all: Vec<String>,
     at: AtomicUsize,
 }
 
-type Stream = Box<dyn Duplex>;
+pub type Stream = Box<dyn Duplex>;
 
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 impl Servers {
-    fn new(all: &[String]) -> Self {
-        Self { all: all.to_vec(), at: AtomicUsize::new(0) }
+    fn new(dial: Dial, all: &[String]) -> Self {
+        Self { dial, all: all.to_vec(), at: AtomicUsize::new(0) }
     }
 
     async fn connect(&self, tls: Option<&TlsConnector>) -> io::Result<Stream> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "no server is named");
         for _ in 0..self.all.len() {
             let server = &self.all[self.at.load(Ordering::Relaxed) % self.all.len()];
-            failed = match timeout(CONNECT, open(server, tls)).await {
+            failed = match timeout(CONNECT, self.open(server, tls)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => error,
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("{server} does not answer")),
@@ -72,14 +89,13 @@ impl Servers {
         }
         Err(failed)
     }
-}
 
-async fn open(server: &str, tls: Option<&TlsConnector>) -> io::Result<Stream> {
-    let stream = TcpStream::connect(server).await?;
-    stream.set_nodelay(true)?;
-    let Some(tls) = tls else { return Ok(Box::new(stream)) };
-    let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
-    Ok(Box::new(tls.connect(name, stream).await?))
+    async fn open(&self, server: &str, tls: Option<&TlsConnector>) -> io::Result<Stream> {
+        let stream = (self.dial)(server.to_owned()).await?;
+        let Some(tls) = tls else { return Ok(stream) };
+        let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+        Ok(Box::new(tls.connect(name, stream).await?))
+    }
 }
 
 #[derive(Clone)]

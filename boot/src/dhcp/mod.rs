@@ -8,6 +8,7 @@
 //! | `mode.rs` | which of the two ways below a network is served in |
 //! | `reservation.rs` | addresses of the Hardware, and the boot program |
 //! | `pool.rs` | addresses of who has none in the inventory |
+//! | `answers.rs` | the engine with what it answers from, and whom it tells what it saw |
 //! | `refusals.rs` | which refusals the log has not had yet |
 //! | `proxy.rs` | the boot program alone, beside a server that gives addresses (PXE 2.1, 2.2.4; port 4011 too) |
 //! | `reply.rs` | what stands in an answer |
@@ -19,10 +20,11 @@
 //! A relay (giaddr) gets its answers by unicast at port 67, with its option 82 as it sent it (RFC 3046). Everybody else is answered by
 //! broadcast, but for a client that has its address already.
 
+mod answers;
 mod mode;
 mod pool;
 mod proxy;
-pub(crate) mod refusals;
+mod refusals;
 mod reply;
 mod request;
 mod reservation;
@@ -30,6 +32,7 @@ mod sight;
 #[cfg(test)]
 mod tests;
 
+pub use answers::Answers;
 pub use mode::{Mode, Modes};
 pub use pool::{Leases, Pool};
 

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -38,29 +38,53 @@ impl Caller {
     }
 }
 
-pub enum Connection {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+/// A stream that came, and from where.
+pub type Arrived<S> = (S, Option<SocketAddr>);
+
+pub struct Connection<S> {
+    spoken: Spoken<S>,
+    from: Option<SocketAddr>,
+}
+
+/// Buffered: the first byte is looked at before it is read.
+enum Spoken<S> {
+    Plain(BufReader<S>),
+    Tls(Box<TlsStream<BufReader<S>>>),
+}
+
+/// What a stream of an agent is.
+pub trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Wire for S {}
+
+pub fn arriving(listener: TcpListener) -> impl Stream<Item = io::Result<Arrived<TcpStream>>> {
+    tokio_stream::wrappers::TcpListenerStream::new(listener).map(|stream| {
+        let stream = stream?;
+        stream.set_nodelay(true)?;
+        let from = stream.peer_addr().ok();
+        Ok((stream, from))
+    })
 }
 
 /// Those that said what they speak. `tls`: `None` where it is not spoken.
-pub fn accept(listener: TcpListener, tls: Option<rustls::ServerConfig>) -> impl Stream<Item = io::Result<Connection>> {
+pub fn accept<S: Wire>(
+    arriving: impl Stream<Item = io::Result<Arrived<S>>>,
+    tls: Option<rustls::ServerConfig>,
+) -> impl Stream<Item = io::Result<Connection<S>>> {
     let tls = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
-    let connections = tokio_stream::wrappers::TcpListenerStream::new(listener);
-    let begun = connections.map(move |stream| {
+    let begun = arriving.map(move |arrived| {
         let tls = tls.clone();
         async move {
-            let stream = match stream {
-                Ok(stream) => stream,
+            let (stream, from) = match arrived {
+                Ok(arrived) => arrived,
                 // Too many open files, say: the next one would fail at once too.
                 Err(error) => {
                     tokio::time::sleep(AGAIN).await;
                     return refused(None, &error);
                 }
             };
-            let from = stream.peer_addr().ok();
-            match timeout(LIMIT, begin(stream, tls)).await {
-                Ok(Ok(connection)) => Some(connection),
+            match timeout(LIMIT, begin(BufReader::new(stream), tls)).await {
+                Ok(Ok(spoken)) => Some(Connection { spoken, from }),
                 Ok(Err(error)) => refused(from, &error),
                 Err(_) => refused(from, &io::ErrorKind::TimedOut.into()),
             }
@@ -69,63 +93,59 @@ pub fn accept(listener: TcpListener, tls: Option<rustls::ServerConfig>) -> impl 
     begun.buffer_unordered(AT_ONCE).filter_map(|connection| std::future::ready(connection.map(Ok)))
 }
 
-fn refused(from: Option<SocketAddr>, error: &io::Error) -> Option<Connection> {
+fn refused<S>(from: Option<SocketAddr>, error: &io::Error) -> Option<Connection<S>> {
     tracing::debug!(?from, %error, "a connection of an agent did not begin");
     None
 }
 
-async fn begin(stream: TcpStream, tls: Option<TlsAcceptor>) -> io::Result<Connection> {
-    stream.set_nodelay(true)?;
-    let mut first = [0];
-    let is_tls = stream.peek(&mut first).await? == 1 && first[0] == HANDSHAKE;
+async fn begin<S: Wire>(mut stream: BufReader<S>, tls: Option<TlsAcceptor>) -> io::Result<Spoken<S>> {
+    let is_tls = stream.fill_buf().await?.first() == Some(&HANDSHAKE);
     match tls {
-        Some(tls) if is_tls => Ok(Connection::Tls(Box::new(tls.accept(stream).await?))),
-        _ => Ok(Connection::Plain(stream)),
+        Some(tls) if is_tls => Ok(Spoken::Tls(Box::new(tls.accept(stream).await?))),
+        _ => Ok(Spoken::Plain(stream)),
     }
 }
 
-impl Connected for Connection {
+impl<S: Wire> Connected for Connection<S> {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {
-        match self {
-            Self::Plain(stream) => Caller { address: stream.peer_addr().ok(), key: None },
-            Self::Tls(stream) => {
-                let (stream, session) = stream.get_ref();
-                Caller { address: stream.peer_addr().ok(), key: pin::of_peer(session.peer_certificates()) }
-            }
-        }
+        let key = match &self.spoken {
+            Spoken::Plain(_) => None,
+            Spoken::Tls(stream) => pin::of_peer(stream.get_ref().1.peer_certificates()),
+        };
+        Caller { address: self.from, key }
     }
 }
 
-impl AsyncRead for Connection {
+impl<S: Wire> AsyncRead for Connection<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, into),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, into),
+        match &mut self.get_mut().spoken {
+            Spoken::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Spoken::Tls(stream) => Pin::new(stream).poll_read(context, into),
         }
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: Wire> AsyncWrite for Connection<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        match &mut self.get_mut().spoken {
+            Spoken::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Spoken::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        match &mut self.get_mut().spoken {
+            Spoken::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Spoken::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut self.get_mut().spoken {
+            Spoken::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Spoken::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

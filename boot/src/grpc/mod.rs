@@ -33,16 +33,18 @@ use api::tinkerbell::{Hardware, Workflow};
 use bytes::BytesCodec;
 use callers::Callers;
 use connection::Caller;
+pub use connection::{Arrived, Wire, arriving};
+use futures::Stream;
 use planner::netboot::report::Sight;
 use proto::installer::v1::sessions_server::SessionsServer;
 use proto::tink::workflow_service_server::WorkflowServiceServer;
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError};
 use tonic::server::{Grpc, NamedService};
@@ -57,9 +59,9 @@ type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallibl
 /// An agent whose server lost its power is noticed so soon.
 const PING: Duration = Duration::from_secs(20);
 
-/// Until the listener fails.
-pub async fn serve(
-    listener: TcpListener,
+/// Until there is nothing more to come.
+pub async fn serve<S: Wire>(
+    arriving: impl Stream<Item = io::Result<Arrived<S>>>,
     (world, seeds): (Arc<World>, Arc<Seeds>),
     identity: Identity,
     eyes: Eyes,
@@ -73,7 +75,7 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(PING))
         .add_service(Agents::new(callers))
         .add_optional_service(sessions)
-        .serve_with_incoming(connection::accept(listener, tls))
+        .serve_with_incoming(connection::accept(arriving, tls))
         .await
         .context("serve agents")
 }

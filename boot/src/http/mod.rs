@@ -36,7 +36,7 @@ const CHUNK: u64 = 256 << 10;
 pub struct Server {
     pub directory: watch::Receiver<Arc<Directory>>,
     pub seeds: Arc<Seeds>,
-    pub boots: Boots,
+    pub boots: Arc<Boots>,
 }
 
 /// What servers boot by.

@@ -6,7 +6,7 @@ use crate::site::{ApiServer, US, client, path, until};
 use api::HardwareReport;
 use api::report::{AgentRefusedReason, HardwareReportStatus};
 use api::tinkerbell::{Template, Workflow};
-use installer::session::{Session, channel};
+use installer::session::{Session, by_tcp, channel};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use proto::tink::action_status_request::StateType;
@@ -35,7 +35,7 @@ impl Start {
 
 fn opened(pin: &str) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{SERVER}")).expect("an address");
-    channel(&endpoint, &[SERVER.to_owned()], Some(pin.parse().expect("a pin"))).expect("a key")
+    channel(&endpoint, by_tcp(), &[SERVER.to_owned()], Some(pin.parse().expect("a pin"))).expect("a key")
 }
 
 /// What the server has in its kernel arguments: `worker_id`, and the pin.

@@ -1,11 +1,11 @@
 //! The Hardware of an inventory, by MAC and by agent. Made anew when an object changes; asked per packet.
 
-use super::{Why, is_of_machine, may_run};
+use super::{Why, installation, is_of_machine, may_run};
 use crate::enrol::is_unapproved;
 use crate::workflow;
 use api::tinkerbell::hardware::{HardwareSpec, Interface, Netboot};
 use api::tinkerbell::{Hardware, Workflow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
@@ -19,6 +19,8 @@ pub struct Directory {
     by_address: BTreeMap<IpAddr, Vec<String>>,
     /// Workflows, by the Hardware whose installation they were and to which nothing is to be done any more.
     installed: BTreeMap<String, String>,
+    /// UIDs of Workflows.
+    succeeded: BTreeSet<String>,
 }
 
 /// One interface of one server.
@@ -29,6 +31,8 @@ pub struct Subject<'a> {
     pub mac: &'a str,
     /// The Workflow that installed this server; `None`: none has, or another one waits or runs.
     pub installed_by: Option<&'a str>,
+    /// The installation that is on record as begun was a success, which the controller has not written down yet.
+    pub has_installed: bool,
 }
 
 /// Stands for every server that no Hardware names, where such servers are booted.
@@ -66,12 +70,14 @@ impl Directory {
         }
         by_mac.values_mut().for_each(|found| written_down(&hardware, found, |(at, _)| *at));
         by_agent.values_mut().for_each(|found| written_down(&hardware, found, |at| *at));
-        Self { hardware, by_mac, by_agent, by_address, installed: BTreeMap::new() }
+        Self { hardware, by_mac, by_agent, by_address, ..Self::default() }
     }
 
     /// Says which servers their last Workflow has installed.
     pub fn with_workflows(self, workflows: &[Arc<Workflow>]) -> Self {
-        Self { installed: installed(workflows), ..self }
+        let succeeded = workflows.iter().filter(|workflow| workflow::has_succeeded(workflow));
+        let succeeded = succeeded.filter_map(|workflow| workflow.metadata.uid.clone()).collect();
+        Self { installed: installed(workflows), succeeded, ..self }
     }
 
     /// By a MAC in lower case with colons.
@@ -81,7 +87,8 @@ impl Directory {
                 let hardware = self.hardware[at].as_ref();
                 let name = hardware.metadata.name.as_deref().unwrap_or_default();
                 let installed_by = self.installed.get(name).map(String::as_str);
-                Ok(Subject { hardware, interface: &hardware.spec.interfaces[n], mac, installed_by })
+                let has_installed = installation(hardware).is_some_and(|workflow| self.succeeded.contains(&workflow));
+                Ok(Subject { hardware, interface: &hardware.spec.interfaces[n], mac, installed_by, has_installed })
             }
             Some((_, several)) => {
                 let mut names: Vec<_> = several.iter().map(|(at, _)| self.name(*at)).collect();
@@ -97,7 +104,8 @@ impl Directory {
         match self.by_mac(mac) {
             Err(Why::UnknownMac { .. }) if strangers => {
                 let hardware: &Hardware = &STRANGER;
-                Ok(Subject { hardware, interface: &hardware.spec.interfaces[0], mac, installed_by: None })
+                let interface = &hardware.spec.interfaces[0];
+                Ok(Subject { hardware, interface, mac, installed_by: None, has_installed: false })
             }
             found => found,
         }

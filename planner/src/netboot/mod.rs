@@ -135,7 +135,7 @@ impl fmt::Display for Why {
 /// | the Hardware | verdict |
 /// |---|---|
 /// | is being deleted, or claimed as CloudDisk | nothing: its disks are its DPU's, and no other system may start on it |
-/// | is claimed as Workflow, and an installation, or the erasing of its disks, is on record as begun | it boots, whatever its `allowPXE` says |
+/// | is claimed as Workflow, and an installation, or the erasing of its disks, is on record as begun | it boots, whatever its `allowPXE` says; once the installation was a success, as in the next row |
 /// | is claimed as Workflow otherwise | its address; it boots from its own disk |
 /// | is not claimed, and its last Workflow was a success | its address; it boots from its own disk: its firmware may ask the network first |
 /// | is not claimed otherwise | it boots where its `allowPXE` is true |
@@ -152,8 +152,8 @@ pub fn verdict(subject: &Subject<'_>) -> Verdict {
         _ if meta.deletion_timestamp.is_some() => return Verdict::Nothing(Why::BeingDeleted { hardware }),
         Some(BootStrategy::Workflow) => {
             return match under_way(subject.hardware) {
-                Some(_) => Verdict::Boot,
-                None => Verdict::LocalDisk(Why::BootsLocally { hardware, by: by() }),
+                Some(_) if !subject.has_installed => Verdict::Boot,
+                _ => Verdict::LocalDisk(Why::BootsLocally { hardware, by: by() }),
             };
         }
         None => {}
@@ -188,8 +188,15 @@ fn under_way(hardware: &Hardware) -> Option<String> {
     let meta = &hardware.metadata;
     match erase::is_recorded(meta) {
         true => erase::Record::of(meta).filter(|record| !record.is_over()).map(|record| record.workflow),
-        false => Record::of(meta).filter(|record| record.phase == Phase::Begun).map(|record| record.workflow),
+        false => installation(hardware),
     }
+}
+
+/// The same of an installation alone.
+fn installation(hardware: &Hardware) -> Option<String> {
+    let meta = &hardware.metadata;
+    let record = Record::of(meta).filter(|record| record.phase == Phase::Begun && !erase::is_recorded(meta));
+    record.map(|record| record.workflow)
 }
 
 fn is_of_machine(workflow: &Workflow) -> bool {

@@ -78,6 +78,29 @@ fn a_claimed_server_boots_the_installer_only_while_its_installation_is_begun() {
     }
 }
 
+/// The controller may be away when an installation ends: the server restarts, and its firmware may ask the network first.
+#[test]
+fn a_server_whose_installation_was_a_success_boots_its_own_disk() {
+    let workflow = |uid: &str, state: &str| -> Arc<Workflow> {
+        let labels = json!({"metalplane.io/machine-uid": "uid"});
+        let object = json!({"metadata": {"name": "w", "uid": uid, "labels": labels}, "spec": {"hardwareRef": "a"},
+            "status": {"state": state, "tasks": [{"name": "t", "actions": [{"name": "a", "state": state}]}]}});
+        Arc::new(serde_json::from_value(object).expect("a Workflow"))
+    };
+    let said = |change: serde_json::Value, workflow: Arc<Workflow>| {
+        let directory = Directory::new(vec![hardware("a", change)]).with_workflows(&[workflow]);
+        verdict(&directory.by_mac(MAC).expect("one"))
+    };
+    let begun = || claimed("Workflow", Some("1/Begun/w"));
+    assert!(matches!(said(begun(), workflow("w", "SUCCESS")), Verdict::LocalDisk(Why::BootsLocally { .. })));
+    assert_eq!(said(begun(), workflow("w", "RUNNING")), Verdict::Boot);
+    assert_eq!(said(begun(), workflow("w", "FAILED")), Verdict::Boot);
+    assert_eq!(said(claimed("Workflow", Some("2/Begun/v")), workflow("w", "SUCCESS")), Verdict::Boot, "a reinstall");
+    let mut erased = begun();
+    erased["metadata"]["annotations"]["metalplane.io/erase"] = json!("1/Begun/w");
+    assert_eq!(said(erased, workflow("w", "SUCCESS")), Verdict::Boot, "what is erased starts no system");
+}
+
 #[test]
 fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
     let workflow = |uid: &str, machine: bool| -> Workflow {

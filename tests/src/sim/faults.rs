@@ -1,4 +1,4 @@
-//! Counts what the controllers and the agents do to the outside, and makes one of these effects go wrong.
+//! Counts what the controllers, the agents and the boot service do to the outside, and makes one of these effects go wrong.
 //!
 //! An effect is a write to the API server, a command to a BMC, or a changing call of a port. Leases and Events are none:
 //! they depend on time alone.
@@ -13,6 +13,8 @@ use tokio::sync::watch;
 pub enum Who {
     Controller,
     Agent,
+    /// The boot service.
+    Boot,
 }
 
 /// What goes wrong with one effect.

@@ -152,6 +152,8 @@ struct State {
     ignores_once: bool,
     /// What the firmware took when it looked last, if it was told once or always.
     booted: Option<BootSource>,
+    /// The start whose POST was the last one.
+    posted: Option<u64>,
     /// Actions that had an effect.
     actions: Vec<PowerAction>,
 }
@@ -204,6 +206,7 @@ impl Host {
             local_disk: LocalDisk::Works,
             ignores_once: false,
             booted: None,
+            posted: None,
             actions: Vec::new(),
         };
         let running = watch::Sender::new(Some(1));
@@ -238,10 +241,11 @@ impl Host {
         self.state().order_is_pending = true;
     }
 
-    /// Which start it is, if the firmware took the network in it, or the medium in its virtual drive.
-    pub fn booted(&self) -> Option<(u64, BootSource)> {
+    /// Which start it is, once its POST is over; and whether the firmware took the network in it, or the medium in its virtual drive.
+    pub fn started(&self) -> Option<(u64, Option<BootSource>)> {
         let state = self.state();
-        state.booted.map(|source| (state.turn, source))
+        let is_over = state.power == PowerState::On && state.posted == Some(state.turn);
+        is_over.then_some((state.turn, state.booted))
     }
 
     pub fn medium(&self) -> Medium {

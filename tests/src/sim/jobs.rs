@@ -1,8 +1,10 @@
 //! Tinkerbell's Jobs, and a Workflow that boots by one: on a server that no machine has, until one claims it.
 
 use super::Simulation;
-use super::bare::{self, HARDWARE, MAC, TEMPLATES, WORKFLOWS};
+use super::bare::{TEMPLATES, WORKFLOWS};
+use super::boot::IMAGE;
 use super::life::{MACHINES, condition, is_clean, machine, runs};
+use super::netboot::{HARDWARE, Servers, interfaces, mac};
 use super::simulation::{INVENTORY, USER};
 use planner::host::{MediaUrl, Medium, PowerAction, PowerState};
 use serde_json::{Value, json};
@@ -43,10 +45,8 @@ fn wrong(s: &Simulation, what: &str) -> Result<(), String> {
 }
 
 pub async fn life(s: &Simulation) -> Result<(), String> {
-    let service = tokio::spawn(bare::boot(s.scene.clone(), Default::default()));
-    let lived = lives(s).await;
-    service.abort();
-    lived
+    let _servers = Servers::start(&s.scene, 1);
+    lives(s).await
 }
 
 async fn lives(s: &Simulation) -> Result<(), String> {
@@ -83,12 +83,11 @@ async fn lives(s: &Simulation) -> Result<(), String> {
     s.until("nothing is left", is_clean).await
 }
 
-const IMAGE: &str = "http://images.example/installer.iso";
-
 /// Workflows that bring their server to boot by Jobs: from the network, and from a virtual medium.
 async fn workflows(s: &Simulation) -> Result<(), String> {
     s.change(HARDWARE, INVENTORY, "server-1", |server| {
-        server["spec"]["interfaces"] = json!([{"dhcp": {"mac": MAC, "uefi": true}, "netboot": {"allowPXE": false}}]);
+        server["spec"]["interfaces"] = interfaces(0);
+        server["spec"]["interfaces"][0]["netboot"] = json!({"allowPXE": false});
     });
     let template = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template",
         "metadata": {"name": "look"}, "spec": {"data": TEXT}});
@@ -100,7 +99,8 @@ async fn workflows(s: &Simulation) -> Result<(), String> {
         return wrong(s, "allowPXE was not set back");
     }
     let inserted = Medium::Inserted(MediaUrl::parse(IMAGE));
-    workflow(s, "isoboot", &json!({"bootMode": "isoboot", "isoURL": IMAGE}), &inserted).await?;
+    workflow(s, "isoboot", &json!({"bootMode": "isoboot", "isoURL": IMAGE, "toggleAllowNetboot": true}), &inserted)
+        .await?;
     if host.medium() != Medium::Ejected {
         return wrong(s, "the medium was not ejected");
     }
@@ -113,7 +113,7 @@ async fn workflow(s: &Simulation, called: &str, options: &Value, medium: &Medium
     let starts = || host.actions().iter().filter(|action| **action == PowerAction::On).count();
     let before = starts();
     let workflow = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Workflow", "metadata": {"name": called},
-        "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": MAC},
+        "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": mac(0)},
             "bootOptions": options}});
     s.create(WORKFLOWS, INVENTORY, workflow);
     let state = |s: &Simulation| {

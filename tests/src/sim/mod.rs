@@ -1,5 +1,5 @@
-//! The simulation: the real controller and the real agent over an API server, storage, BMCs and DPUs in this process, on
-//! a paused clock. A run depends on its seed alone: [`begin`] sets the clocks, identifiers and jitter follow from the seed, nothing that takes
+//! The simulation: the real controller, the real agent, the real boot service, and the real installer but for its actions, over an API
+//! server, storage, BMCs and DPUs in this process, on a paused clock. A run depends on its seed alone: [`begin`] sets the clocks, identifiers and jitter follow from the seed, nothing that takes
 //! simulated time waits for a thread, and who is woken first is never left to chance.
 //!
 //! | file | what |
@@ -28,7 +28,9 @@
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
 //! | `counted.rs` | what a controller counts of it |
 //! | `token.rs` | the token of OVN after a restore of etcd |
-//! | `bare.rs` | a server without a DPU, which a workflow installs over the network |
+//! | `boot.rs` | replicas of the boot service, and their network |
+//! | `netboot.rs` | a server without a DPU: its firmware, the installer, the system on its disk |
+//! | `bare.rs` | a machine on such a server |
 //! | `choice.rs` | machines that find no server |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `told.rs` | a run as an operator would tell it |
@@ -44,6 +46,7 @@ pub mod api;
 pub mod bare;
 pub mod bmc_objects;
 mod bmcs;
+mod boot;
 pub mod choice;
 pub mod counted;
 pub mod csi;
@@ -60,6 +63,7 @@ pub mod leftovers;
 pub mod life;
 pub mod limits;
 pub mod lives;
+pub mod netboot;
 pub mod network;
 pub mod new_server;
 mod north_bound;

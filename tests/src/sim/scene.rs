@@ -38,7 +38,7 @@ pub struct Scene {
     /// UIDs of the claims of which the storage has refused a node.
     refused_nodes: Mutex<BTreeSet<String>>,
     /// Where the blocks of the volumes are.
-    volumes: PathBuf,
+    pub volumes: PathBuf,
 }
 
 impl Scene {
@@ -54,7 +54,7 @@ impl Scene {
             hosts,
             driver: Driver::default(),
             random,
-            manners: [Who::Controller, Who::Agent].map(|who| (who, Arc::default())).into(),
+            manners: [Who::Controller, Who::Agent, Who::Boot].map(|who| (who, Arc::default())).into(),
             storage: shared.storage,
             north_bound: shared.north_bound,
             volumes: dir.join("volumes"),
@@ -72,7 +72,7 @@ impl Scene {
             hosts: self.hosts.clone(),
             driver: Driver::default(),
             random: self.random.clone(),
-            manners: [Who::Controller, Who::Agent].map(|who| (who, Arc::default())).into(),
+            manners: [Who::Controller, Who::Agent, Who::Boot].map(|who| (who, Arc::default())).into(),
             storage: self.storage.clone(),
             north_bound: MemoryNorthBound::default(),
             volumes: self.volumes.clone(),

@@ -2,8 +2,8 @@
 
 use super::kinds::{Kind, reference_of};
 use super::{cases, each, every_of, sample, simulate, wide};
-use tests::sim::bare;
 use tests::sim::faults::{Fault, Plan, Who};
+use tests::sim::{Simulation, bare};
 
 #[test]
 fn everything_goes_wrong_with_an_installation() {
@@ -14,10 +14,41 @@ fn everything_goes_wrong_with_an_installation() {
     }
 }
 
+/// Whatever is under way when a replica of the boot service dies, is not heard, or meets another one's write.
+#[test]
+fn everything_goes_wrong_with_the_boot_service() {
+    let by_boot = reference_of(Kind::Bare).effects(Who::Boot);
+    assert!(by_boot > 15, "{by_boot}");
+    for (fault, stride) in
+        [(Fault::Crash, 2), (Fault::CrashBefore, 2), (Fault::LoseAnswer, 2), (Fault::Refuse, 2), (Fault::Late, 2)]
+    {
+        every_of(Kind::Bare, Who::Boot, fault, wide(stride));
+    }
+}
+
+/// Whatever the agent was at: it starts anew, or the old system does; or there is no power, until the controller switches it on.
+#[test]
+fn its_server_restarts_or_loses_its_power_at_every_stage_of_its_installation() {
+    let by_boot = reference_of(Kind::Bare).effects(Who::Boot);
+    let stages = sample(by_boot, 5).flat_map(|at| [(at, false), (at, true)]);
+    each(stages, |(at, is_dark)| {
+        let plan = Plan::At { who: Who::Boot, at: *at, fault: Fault::Mark };
+        simulate(async {
+            let s = Kind::Bare.start(plan);
+            let reached = s.scene.faults.reached.subscribe();
+            let befalls = |s: &Simulation| match is_dark {
+                true => s.scene.hosts[0].goes_off(),
+                false => s.scene.hosts[0].resets_itself(),
+            };
+            bare::life_befallen(&s, befalls, || *reached.borrow()).await
+        })
+    });
+}
+
 #[test]
 fn it_is_deleted_at_every_stage_of_its_installation() {
-    let (_, by_controller, _) = reference_of(Kind::Bare);
-    each(sample(*by_controller / 2, 3), |at| {
+    let by_controller = reference_of(Kind::Bare).effects(Who::Controller);
+    each(sample(by_controller / 2, 3), |at| {
         let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };
         simulate(async {
             let s = Kind::Bare.start(plan);

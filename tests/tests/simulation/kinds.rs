@@ -2,6 +2,7 @@
 
 use super::simulate;
 use api::dpu::PowerDomain;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use tests::sim::faults::{Plan, Who};
 use tests::sim::life::{self, Record};
@@ -42,26 +43,40 @@ impl Kind {
     }
 }
 
-/// Without faults: what it leads to, and the number of effects of controller and agent.
-pub fn reference_of(kind: Kind) -> &'static (Record, usize, usize) {
-    static REFERENCES: [OnceLock<(Record, usize, usize)>; 5] = [const { OnceLock::new() }; 5];
+/// A life without faults.
+pub struct Reference {
+    /// What it leads to.
+    pub record: Record,
+    effects: BTreeMap<Who, usize>,
+}
+
+impl Reference {
+    /// How many they had.
+    pub fn effects(&self, who: Who) -> usize {
+        self.effects[&who]
+    }
+}
+
+pub fn reference_of(kind: Kind) -> &'static Reference {
+    static REFERENCES: [OnceLock<Reference>; 5] = [const { OnceLock::new() }; 5];
     REFERENCES[kind as usize].get_or_init(|| {
         simulate(async {
             let s = kind.start(Plan::None);
             let record = kind.live(&s).await;
             let record = record.unwrap_or_else(|e| panic!("SIM_SEED={}: {kind:?} without a fault: {e}", seed()));
-            (record, s.scene.faults.count(Who::Controller), s.scene.faults.count(Who::Agent))
+            let all = [Who::Controller, Who::Agent, Who::Boot];
+            Reference { record, effects: all.map(|who| (who, s.scene.faults.count(who))).into() }
         })
     })
 }
 
-pub fn reference() -> &'static (Record, usize, usize) {
+pub fn reference() -> &'static Reference {
     reference_of(Kind::Machine)
 }
 
 /// One life with a fault, and what is wrong with it.
 pub fn life_with(kind: Kind, plan: Plan) -> Result<(), String> {
-    let (expected, ..) = reference_of(kind);
+    let expected = &reference_of(kind).record;
     simulate(async {
         let s = kind.start(plan);
         let record = kind.live(&s).await?;

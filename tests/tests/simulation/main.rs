@@ -105,9 +105,7 @@ fn every(who: Who, fault: Fault, stride: usize) {
 }
 
 fn every_of(kind: Kind, who: Who, fault: Fault, stride: usize) {
-    let (_, by_controller, by_agent) = reference_of(kind);
-    let all = if who == Who::Controller { *by_controller } else { *by_agent };
-    let plans = sample(all, stride).map(|at| Plan::At { who, at, fault });
+    let plans = sample(reference_of(kind).effects(who), stride).map(|at| Plan::At { who, at, fault });
     each(plans, |plan| life_with(kind, plan.clone()));
 }
 
@@ -122,9 +120,10 @@ fn everything(kind: Kind, stride: usize) {
 
 #[test]
 fn a_life_without_faults_leaves_nothing() {
-    let (record, by_controller, by_agent) = reference();
-    eprintln!("{by_controller} effects of the controller, {by_agent} of the agent, power {:?}", record.power);
-    assert!(*by_controller > 40 && *by_agent > 20);
+    let reference = reference();
+    let (by_controller, by_agent) = (reference.effects(Who::Controller), reference.effects(Who::Agent));
+    eprintln!("{by_controller} effects of the controller, {by_agent} of the agent, power {:?}", reference.record.power);
+    assert!(by_controller > 40 && by_agent > 20);
 }
 
 #[test]
@@ -224,7 +223,7 @@ fn a_dpu_is_deleted_while_it_is_in_use() {
 
 /// A life with something of its own going on; compared with the reference.
 fn life_beside(plan: Plan, prepare: impl AsyncFn(&mut Simulation)) -> Result<(), String> {
-    let (expected, ..) = reference();
+    let expected = &reference().record;
     simulate(async {
         let mut s = Simulation::start(1, seed(), plan);
         prepare(&mut s).await;
@@ -235,7 +234,7 @@ fn life_beside(plan: Plan, prepare: impl AsyncFn(&mut Simulation)) -> Result<(),
 
 /// [`life_beside`] of something that shows while it lasts.
 fn life_through(plan: Plan, prepare: impl AsyncFn(&mut Simulation)) -> Result<(), String> {
-    let (expected, ..) = reference();
+    let expected = &reference().record;
     simulate(async {
         let mut s = Simulation::start(1, seed(), plan);
         prepare(&mut s).await;
@@ -279,7 +278,7 @@ fn caches_are_stale_for_a_minute() {
 #[test]
 fn two_controllers_lead_at_once() {
     let seeds = 0..4u64;
-    let (expected, ..) = reference();
+    let expected = &reference().record;
     each(seeds, |more| {
         simulate(async {
             let mut s = Simulation::start(1, seed() + more, Plan::None);
@@ -296,8 +295,7 @@ fn two_controllers_lead_at_once() {
 /// One waits for the other's Lease, and takes over when that dies.
 #[test]
 fn a_second_controller_takes_over() {
-    let (_, by_controller, _) = reference();
-    each(sample(*by_controller, 16), |at| {
+    each(sample(reference().effects(Who::Controller), 16), |at| {
         let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Late };
         life_beside(plan, async |s| s.start_controller("controller-2", SYSTEM))
     });
@@ -494,7 +492,7 @@ fn what_its_user_deleted_is_not_made_anew_from_an_old_view() {
 #[test]
 fn a_storm_of_faults() {
     each(0..6u64, |more| {
-        let (expected, ..) = reference();
+        let expected = &reference().record;
         simulate(async {
             let until = runtime::clock::now() + jiff::SignedDuration::from_secs(150);
             let faults = vec![Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::CrashBefore, Fault::Late];

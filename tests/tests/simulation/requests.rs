@@ -5,8 +5,9 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::sim::faults::Plan;
+use tests::sim::netboot::Servers;
 use tests::sim::simulation::USER;
-use tests::sim::{Simulation, life};
+use tests::sim::{Simulation, bare, life};
 
 const CONTROLLER: &str = "controller-1";
 const MACHINES: usize = 50;
@@ -125,6 +126,45 @@ fn a_machine_costs_no_more_requests_than_are_written_down() {
     held("looks", &looks, MOST_LOOKS, &HELD_LOOKS);
     let idle_total: usize = idle.values().sum();
     assert!(idle_total <= MOST_IDLE, "{idle_total} requests in an idle minute: {idle:?}");
+}
+
+/// Writes of controller and boot service for one installation, from the machine's creation until the machine is ready.
+const MOST_WRITES: f64 = 40.0;
+/// An agent that may work is not left without work for longer.
+const MOST_WAIT: Duration = Duration::from_secs(3);
+
+#[test]
+fn fifty_servers_are_installed_at_once() {
+    let (made, waited) = simulate(async {
+        let s = Simulation::start(MACHINES, seed(), Plan::None);
+        let servers = Servers::start(&s.scene, MACHINES);
+        bare::furnish(&s, MACHINES);
+        tokio::time::sleep(CALM).await;
+        let all = |s: &Simulation| {
+            let mut all = Counts::new();
+            for (what, count) in
+                ["controller-1", "boot-10.88.0.1", "boot-10.88.0.2"].iter().flat_map(|by| counted(s, by))
+            {
+                *all.entry(what).or_default() += count;
+            }
+            all.retain(|what, _| !what.starts_with("GET ") && !what.contains("leases"));
+            all
+        };
+        let before = all(&s);
+        let name = |number: usize| format!("bm-{number:02}");
+        for number in 0..MACHINES {
+            s.create("metalplane.io/baremetalmachines", USER, bare::machine(&name(number)));
+        }
+        s.until("all machines are ready", |s| (0..MACHINES).all(|number| life::runs(s, &name(number)))).await?;
+        let waited = servers.disks.iter().map(|disk| disk.longest_wait()).max();
+        Ok::<_, String>((since(all(&s), &before), waited.unwrap_or_default()))
+    })
+    .unwrap_or_else(|e| panic!("SIM_SEED={}: {e}", seed()));
+    let writes = made.values().sum::<usize>() as f64 / MACHINES as f64;
+    let said =
+        format!("{writes:.1} writes per installation, {waited:?} at most without work:\n{}", table(&made, MACHINES));
+    eprintln!("{said}");
+    assert!(writes <= MOST_WRITES && waited <= MOST_WAIT, "{said}");
 }
 
 /// With the boot disk and its cloud-init disk these are 64.

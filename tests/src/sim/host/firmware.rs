@@ -20,6 +20,7 @@ pub enum Listing {
 
 impl State {
     pub(super) fn posts(&mut self, dpu: &str) {
+        self.posted = Some(self.turn);
         if let Some(order) = self.boot.pending.take() {
             self.boot.order = order;
         }
