@@ -3,7 +3,7 @@
 //! Of what agents say a note has the last line alone, without the users, passwords and queries of URLs: who reads Events is told why an
 //! action has failed, not all that it printed.
 
-use super::again::serving;
+use super::again::{RETRIED, serving};
 use super::boot::{JOB_FAILED, SETUP_FAILED};
 use super::ended::FAILED;
 use super::status::{AGENT_LOST, QUEUED, lost};
@@ -71,7 +71,9 @@ fn actions(was: &WorkflowStatus, now: &WorkflowStatus, all: &mut Vec<Told>) {
             let before = was.tasks.get(at).and_then(|task| task.actions.get(place)).unwrap_or(&fresh);
             let is = action.state.as_deref();
             if !before.id.is_empty() && serving(action) > serving(before) {
-                all.push(Event::ActionRetried.told(about(task, action)));
+                // Of a restart the condition alone tells.
+                let why = is_true(now, RETRIED).and_then(|told| told.message.as_deref());
+                all.push(Event::ActionRetried.told(with(task, action, why)));
             }
             if is == before.state.as_deref() {
                 continue;
@@ -86,9 +88,13 @@ fn actions(was: &WorkflowStatus, now: &WorkflowStatus, all: &mut Vec<Told>) {
 }
 
 fn about(task: &Task, action: &Action) -> String {
+    with(task, action, action.message.as_deref())
+}
+
+fn with(task: &Task, action: &Action, why: Option<&str>) -> String {
     let name = action.name.as_deref().unwrap_or_default();
     let of = format!("action '{name}' of task '{}'", task.name);
-    match last_line(action.message.as_deref().unwrap_or_default()) {
+    match last_line(why.unwrap_or_default()) {
         line if line.is_empty() => of,
         line => format!("{of}: {line}"),
     }
