@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use imaging::fetch::{Parts, plain};
-use imaging::{Authorities, Packing, Source};
+use imaging::{Authorities, Packing, Proxies, Source};
 use proto::argument_area as area;
 use proto::argument_area::LENGTH;
 use std::collections::VecDeque;
@@ -118,6 +118,7 @@ impl Origins {
             authorities: self.authorities().await?,
             authorities_field: "boot.iso.caBundle",
             access: None,
+            proxies: Proxies::default(),
         };
         let parts = self.turn(url, Parts::open(source)).await?;
         let now = Instant::now();

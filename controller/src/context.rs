@@ -3,7 +3,7 @@
 use crate::bmc::Hosts;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::memory::{Asked, FirstSeen, Prepared, SentTasks, ToldPods};
+use crate::memory::{Asked, FirstSeen, Prepared, SentTasks, ToldPods, ToldWorkflows};
 use crate::metrics::Metrics;
 use crate::network::Logical;
 use crate::objects::Objects;
@@ -24,6 +24,7 @@ pub struct Controller {
     pub first_seen: FirstSeen,
     pub asked: Asked,
     pub told_pods: ToldPods,
+    pub(crate) told_workflows: ToldWorkflows,
     pub(crate) sent: SentTasks,
     /// The controller's own namespace.
     pub namespace: String,

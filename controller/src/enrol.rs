@@ -9,6 +9,7 @@ use api::labels::AGENT_ATTRIBUTES;
 use api::tinkerbell::{Hardware, Workflow};
 use kube::Resource;
 use planner::enrol::{Act, Observed, plan, workflow_name};
+use planner::event::Event;
 use planner::meta::name;
 use runtime::queue::{Key, Next};
 use serde_json::json;
@@ -25,6 +26,9 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
             let updated = HardwareReport { status: Some(status), ..HardwareReport::clone(&report) };
             let api = c.objects.namespaced(&key.0);
             objects::change_status(&api, &c.world.reports, report.as_ref(), &updated).await?;
+            if let (Some(told), Some(hardware)) = (&plan.tell, c.world.hardware.get(&key.0, &key.1)) {
+                c.events.became(hardware.as_ref(), told);
+            }
             quiet = false;
         }
         if let Some(action) = &plan.act {
@@ -78,9 +82,8 @@ async fn act(c: &Controller, key: &Key, report: &HardwareReport, action: &Act) -
             let same = |there: &Hardware| there.spec.agent_id == hardware.spec.agent_id;
             let made = objects::create(&api, &c.world.hardware, hardware.as_ref(), same).await?;
             tracing::info!(hardware = name(&made.metadata), "discovered");
-            let note =
-                format!("made of what agent '{}' reported", hardware.spec.agent_id.as_deref().unwrap_or_default());
-            c.events.tell(&made, "Discovered", &note);
+            let agent = hardware.spec.agent_id.as_deref().unwrap_or_default();
+            c.events.became(&made, &Event::Discovered.told(format!("made of what agent '{agent}' reported")));
             Ok(())
         }
         Act::Adopt(hardware) => {
@@ -105,7 +108,7 @@ async fn act(c: &Controller, key: &Key, report: &HardwareReport, action: &Act) -
             let made = objects::create(&api, &c.world.workflows, workflow.as_ref(), same).await?;
             let by = owner(workflow).map(|owner| owner.name).unwrap_or_default();
             tracing::info!(workflow = name(&made.metadata), rule_set = by, "enrolled");
-            c.events.tell(&made, "Enrolled", &format!("made by WorkflowRuleSet '{by}'"));
+            c.events.became(&made, &Event::Enrolled.told(format!("made by WorkflowRuleSet '{by}'")));
             Ok(())
         }
         Act::DeleteReport => {

@@ -4,6 +4,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
+use planner::event;
 use planner::machine::plan::Told;
 use planner::reason::Reason;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,6 +52,12 @@ impl Events {
     pub fn told<K: Resource<DynamicType = ()>>(&self, object: &K, told: &Told) {
         let type_ = if told.is_warning() { EventType::Warning } else { EventType::Normal };
         self.send(object, type_, told.name(), &told.message());
+    }
+
+    /// Of Tinkerbell's kinds.
+    pub fn became<K: Resource<DynamicType = ()>>(&self, object: &K, told: &event::Told) {
+        let type_ = if told.event.is_warning() { EventType::Warning } else { EventType::Normal };
+        self.send(object, type_, told.event.reason(), &told.message);
     }
 
     /// Somebody may have to do something.

@@ -1,15 +1,19 @@
-//! What a process remembers of Dpus and pods between two looks at them. A new process begins with nothing, which is safe.
+//! What a process remembers of objects between two looks at them. A new process begins with nothing, which is safe.
 
+use crate::cache::key;
 use crate::clock;
 use api::Dpu;
 use api::dpu::Orphan;
+use api::tinkerbell::Workflow;
 use jiff::Timestamp;
 use planner::dpu::went_back;
+use planner::event::Told;
 use planner::exposure::ExposureId;
 use planner::job::Sent;
+use planner::workflow::{story, tells};
 use runtime::queue::Key;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// UID and generation of those for which everything was applied by this process.
 #[derive(Default)]
@@ -57,6 +61,31 @@ impl ToldPods {
                 false
             }
         }
+    }
+}
+
+/// Each Workflow as it was when its Events were told: the cache's own copy, until that changes.
+#[derive(Default)]
+pub struct ToldWorkflows(Mutex<HashMap<Key, Arc<Workflow>>>);
+
+impl ToldWorkflows {
+    /// What has become of these was told by whoever led before, or by nobody.
+    pub(crate) fn begin(&self, all: impl IntoIterator<Item = Arc<Workflow>>) {
+        let known = all.into_iter().map(|workflow| (key(&workflow.metadata), workflow));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(known);
+    }
+
+    pub(crate) fn news(&self, key: &Key, workflow: &Arc<Workflow>) -> Vec<Told> {
+        if !tells(workflow) {
+            return Vec::new();
+        }
+        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), workflow.clone());
+        let before = before.filter(|before| before.metadata.uid == workflow.metadata.uid);
+        story(before.as_deref(), workflow)
+    }
+
+    pub(crate) fn forget(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
 

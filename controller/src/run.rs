@@ -6,7 +6,7 @@ use crate::context::Controller;
 use crate::error::Error;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::memory::{Asked, FirstSeen, Prepared, SentTasks, ToldPods};
+use crate::memory::{Asked, FirstSeen, Prepared, SentTasks, ToldPods, ToldWorkflows};
 use crate::metrics::{self, Metrics};
 use crate::network::{Logical, Ovn};
 use crate::objects::Objects;
@@ -119,6 +119,7 @@ pub async fn run(
         first_seen: FirstSeen::default(),
         asked: Asked::default(),
         told_pods: ToldPods::default(),
+        told_workflows: ToldWorkflows::default(),
         sent: SentTasks::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
@@ -188,6 +189,7 @@ async fn lead(
     c.hosts.lead(leadership.token);
     c.world.liveness.lead();
     c.metrics.leads(leadership.token);
+    c.told_workflows.begin(c.world.workflows.all());
     let worked = async {
         network::before_all(&c).await;
         work(&c, settings.concurrency, tasks);

@@ -13,7 +13,7 @@ pub enum Work {
     Job,
     /// A bmc.tinkerbell.org Machine: whether its BMC answers.
     Contact,
-    /// Of Tinkerbell's, while its boot options are at work.
+    /// Of Tinkerbell's, while its boot options are at work; of one that no machine has made, its Events.
     Workflow,
     /// Of a server whose agent has reported: its Hardware, if there is none, and the Workflow that a rule set asks for. By its report.
     Enrolment,

@@ -1,5 +1,5 @@
 //! The controller's part in Workflows: their boot options, before the first action and after the last one
-//! ([`planner::workflow::prepare`]). All else of a Workflow's status is written by `boot`.
+//! ([`planner::workflow::prepare`]), and their Events ([`planner::workflow::story`]). All else of a Workflow's status is written by `boot`.
 
 use crate::error::{Error, call};
 use crate::work::Work;
@@ -17,7 +17,13 @@ const ROUNDS: usize = 16;
 
 pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     for _ in 0..ROUNDS {
-        let Some(workflow) = c.world.workflows.get(&key.0, &key.1) else { return Ok(Next::Wait) };
+        let Some(workflow) = c.world.workflows.get(&key.0, &key.1) else {
+            c.told_workflows.forget(key);
+            return Ok(Next::Wait);
+        };
+        for told in c.told_workflows.news(key, &workflow) {
+            c.events.became(workflow.as_ref(), &told);
+        }
         let hardware = workflow.spec.hardware_ref.as_deref().and_then(|named| c.world.hardware.get(&key.0, named));
         let found = job_name(&workflow).and_then(|job| c.world.jobs.get(&key.0, &job));
         let preparation = prepare(&workflow, hardware.as_deref(), found.as_ref(), clock::now());

@@ -6,16 +6,18 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use rustls::ClientConfig;
 use std::time::Duration;
 use tokio::time::timeout;
+use tower_service::Service;
 use url::Url;
 
-const CONNECT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT: Duration = Duration::from_secs(10);
 /// The server says nothing for so long.
 const STALL: Duration = Duration::from_secs(60);
 
@@ -39,22 +41,45 @@ pub(crate) async fn request(source: &Source, url: &Url, headers: &HeaderMap) -> 
         all.extend(headers.clone());
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| invalid(url, &error.to_string()))?;
-    let answered = match url.scheme() {
-        "http" => timeout(STALL, http_client().request(request)).await,
-        "https" => {
-            let client = https_client(&source.authorities).map_err(|cause| invalid(url, &cause))?;
-            timeout(STALL, client.request(request)).await
+    let proxy = source.proxies.of(request.uri());
+    let by = proxy.as_ref().map(|proxy| format!("by {}: ", proxy.name())).unwrap_or_default();
+    let asked = async {
+        match (url.scheme(), &proxy) {
+            ("http", None) => http_client().request(request).await.map_err(|error| failed(source, &error)),
+            ("http", Some(proxy)) => proxy.request(request).await.map_err(|error| failed(source, &error)),
+            (_, None) => {
+                let client = https_client(&source.authorities, connector()).map_err(Failed::Invalid)?;
+                client.request(request).await.map_err(|error| failed(source, &error))
+            }
+            (_, Some(proxy)) => {
+                let tunnel = proxy.tunnel(connector());
+                let client = https_client(&source.authorities, tunnel).map_err(Failed::Invalid)?;
+                client.request(request).await.map_err(|error| failed(source, &error))
+            }
         }
-        other => return Err(invalid(url, &format!("{other} is not served: use http or https"))),
     };
-    let answered = answered.map_err(|_| unreachable(url.as_str(), "no answer"))?;
-    answered.map_err(|error| {
-        if let Some(refusal) = trust::refusal(&error) {
-            return unreachable(url.as_str(), &refusal.advice(source.authorities_field));
-        }
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        unreachable(url.as_str(), &format!("{error}{cause}"))
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(invalid(url, &format!("{} is not served: use http or https", url.scheme())));
+    }
+    let answered = timeout(STALL, asked).await;
+    let answered = answered.map_err(|_| unreachable(url.as_str(), &format!("{by}no answer")))?;
+    answered.map_err(|failed| match failed {
+        Failed::Invalid(cause) => invalid(url, &cause),
+        Failed::Unreachable(cause) => unreachable(url.as_str(), &format!("{by}{cause}")),
     })
+}
+
+enum Failed {
+    Invalid(String),
+    Unreachable(String),
+}
+
+fn failed(source: &Source, error: &(dyn std::error::Error + 'static)) -> Failed {
+    if let Some(refusal) = trust::refusal(error) {
+        return Failed::Unreachable(refusal.advice(source.authorities_field));
+    }
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failed::Unreachable(format!("{error}{cause}"))
 }
 
 /// The next bytes of a body, of which `read` have come; `None`: its end.
@@ -96,6 +121,8 @@ fn early(read: u64, length: Option<u64>, error: &hyper::Error) -> String {
 fn connector() -> HttpConnector {
     let mut http = HttpConnector::new();
     http.set_connect_timeout(Some(CONNECT));
+    // The TLS around it is for the scheme.
+    http.enforce_http(false);
     http
 }
 
@@ -103,9 +130,14 @@ fn http_client() -> Client<HttpConnector, Empty<Bytes>> {
     Client::builder(TokioExecutor::new()).build(connector())
 }
 
-fn https_client(authorities: &Authorities) -> Result<Client<HttpsConnector<HttpConnector>, Empty<Bytes>>, String> {
-    let mut http = connector();
-    http.enforce_http(false);
+/// `by`: what opens the connection in which TLS is spoken.
+fn https_client<C>(authorities: &Authorities, by: C) -> Result<Client<HttpsConnector<C>, Empty<Bytes>>, String>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Read + Write + Connection + Unpin + Send + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let config = match authorities {
         Authorities::These(bundle) => bundle.client()?,
         Authorities::Public => {
@@ -114,6 +146,6 @@ fn https_client(authorities: &Authorities) -> Result<Client<HttpsConnector<HttpC
         }
         Authorities::NotAsked => trust::unverified()?,
     };
-    let https = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(http);
+    let https = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(by);
     Ok(Client::builder(TokioExecutor::new()).build(https))
 }

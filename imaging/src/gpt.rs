@@ -63,6 +63,25 @@ pub fn to_the_end(disk: &File, size_bytes: u64, sector: u64) -> io::Result<Backu
     Ok(Backup::Moved)
 }
 
+/// The GUID of each partition, as its bytes are in the table; none of a disk without a GPT. Of whatever sectors the table is.
+pub fn partitions(disk: &File, size_bytes: u64) -> io::Result<Vec<[u8; 16]>> {
+    let mut all = Vec::new();
+    for sector in SECTORS.into_iter().filter(|sector| size_bytes >= 2 * sector) {
+        if !read(disk, sector, 512)?.starts_with(SIGNATURE) {
+            continue;
+        }
+        let Some(table) = Table::read(disk, size_bytes, sector)? else { continue };
+        let size = u32_at(&table.header, at::ENTRY_SIZE) as usize;
+        let entries = table.entries[..table.used].chunks_exact(size.max(1));
+        // The type, which is zero where there is no partition; its own GUID.
+        all.extend(entries.filter_map(|entry| {
+            let (kind, rest) = entry.split_first_chunk::<16>()?;
+            rest.first_chunk::<16>().copied().filter(|_| *kind != [0; 16])
+        }));
+    }
+    Ok(all)
+}
+
 /// A table whose header and entries are what their checksums say.
 struct Table {
     header: Vec<u8>,

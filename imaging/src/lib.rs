@@ -8,6 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`fetch`] | http and https, a few redirects, a limit for silence |
+//! | [`proxy`] | HTTP proxies on the way there |
 //! | [`registry`] | where in a registry of containers an image of a disk is, and as whom it is asked for |
 //! | [`feed`] | the chunks as a stream that knows whether its end came or was cut off |
 //! | [`decode`] | raw, gzip, zstd, xz, bzip2 and qcow2, told from each other by their first bytes |
@@ -45,6 +46,7 @@ pub mod gpt;
 mod held;
 pub mod nocloud;
 mod pieces;
+mod proxy;
 pub mod qcow2;
 pub mod registry;
 mod remote;
@@ -55,6 +57,7 @@ mod unpack;
 
 pub use decode::Packing;
 pub use disk::{Disk, FileDisk, wipe};
+pub use proxy::Proxies;
 pub use stream::{Streamed, read};
 
 use held::Held;
@@ -176,6 +179,7 @@ pub struct Source {
     pub authorities_field: &'static str,
     /// As whom, where the server is a registry.
     pub access: Option<registry::Access>,
+    pub proxies: Proxies,
 }
 
 /// Who vouches for an https server.

@@ -1,6 +1,6 @@
 //! qcow2 images that qemu-img makes, from a server that serves parts: the disk is what qemu-img reads of them.
 
-use imaging::{Copied, Error, FileDisk, Packing, Progress, Rest, Source, Target};
+use imaging::{Copied, Error, FileDisk, Packing, Progress, Proxies, Rest, Source, Target};
 use sandbox::preflight;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -74,6 +74,7 @@ async fn copy(url: String, checksum: Option<&str>, disk: &Path, size: usize) -> 
         authorities: imaging::Authorities::Public,
         authorities_field: "CA_BUNDLE",
         access: None,
+        proxies: Proxies::default(),
     };
     let target = Target {
         name: "disk /dev/test".to_owned(),

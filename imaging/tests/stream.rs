@@ -1,6 +1,6 @@
 //! Files that are no images of disks, from a server that is told what to send.
 
-use imaging::{Error, Kind, Packing, Progress, Source, Streamed};
+use imaging::{Error, Kind, Packing, Progress, Proxies, Source, Streamed};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::sync::atomic::AtomicU64;
@@ -37,6 +37,7 @@ async fn read(answer: Vec<u8>, packing: Packing, checksum: Option<&str>) -> Resu
         authorities: imaging::Authorities::Public,
         authorities_field: "CA_BUNDLE",
         access: None,
+        proxies: Proxies::default(),
     };
     let (bytes, wake) = (AtomicU64::new(0), Notify::new());
     let progress = Progress { bytes: &bytes, wake: &wake };

@@ -1,12 +1,14 @@
 //! The kernel's arguments, as Tinkerbell's boot scripts write them.
 
-use crate::network::Lease;
+use crate::actions::PROXIES;
+use crate::network::{LEAST_MTU, Lease};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use trust::pin::Pin;
 
 /// The other replicas of the server.
 const FALLBACK: &str = "metalplane_grpc_fallback";
+const MTU: &str = "metalplane_mtu";
 
 /// What of them the installer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,10 @@ pub struct Arguments {
     pub vlan: Option<u16>,
     /// `ipam`: the address there; without one it comes by DHCP.
     pub lease: Option<Lease>,
+    /// `metalplane_mtu`: of the NIC and of the VLAN, whatever DHCP says.
+    pub mtu: Option<u16>,
+    /// `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, as HookOS reads them.
+    pub proxies: BTreeMap<String, String>,
 }
 
 /// The disk that the installer was booted from, to erase all others and to report on that one: there is no server then.
@@ -61,9 +67,11 @@ impl Arguments {
             // Of a worker whose id is its MAC.
             None => mac(&worker),
         };
+        let proxies = PROXIES.iter().filter_map(|key| Some(((*key).to_owned(), given(key)?.to_owned()))).collect();
+        let mtu = given(MTU).map(mtu_of).transpose()?;
         let is_tagged = |id: &u16| *id != UNTAGGED;
         let Some(ipam) = given("ipam") else {
-            return Ok(Self { worker, servers, pin, mac, vlan: vlan.filter(is_tagged), lease: None });
+            return Ok(Self { worker, servers, pin, mac, vlan: vlan.filter(is_tagged), lease: None, mtu, proxies });
         };
         let told = ipam_of(ipam).map_err(|why| format!("ipam is {ipam:?}: {why}"))?;
         if mac.is_some_and(|mac| mac != told.mac) {
@@ -75,7 +83,7 @@ impl Arguments {
             return Err(format!("ipam is {ipam:?}: its VLAN is {other}, and vlan_id is {one}: write the same"));
         }
         let vlan = vlan.or(told.vlan).filter(is_tagged);
-        Ok(Self { worker, servers, pin, mac: Some(told.mac), vlan, lease: told.lease })
+        Ok(Self { worker, servers, pin, mac: Some(told.mac), vlan, lease: told.lease, mtu, proxies })
     }
 }
 
@@ -84,6 +92,11 @@ fn authority(name: &str, text: &str) -> Result<String, String> {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
         _ => Err(format!("{name} is {text:?}: write <host>:<port>")),
     }
+}
+
+fn mtu_of(text: &str) -> Result<u16, String> {
+    let mtu = text.parse().ok().filter(|mtu| *mtu >= LEAST_MTU);
+    mtu.ok_or_else(|| format!("{MTU} is {text:?}: write the bytes of the longest packet, {LEAST_MTU} to {}", u16::MAX))
 }
 
 /// The kernel's tag of no VLAN (IEEE 802.1Q, 9.6).
@@ -125,6 +138,7 @@ fn ipam_of(text: &str) -> Result<Ipam, String> {
         prefix: u8::try_from(mask.leading_ones()).unwrap_or(32),
         router,
         names: names.collect::<Result<_, _>>()?,
+        mtu: None,
     };
     Ok(Ipam { mac, vlan, lease: Some(lease) })
 }
@@ -160,9 +174,17 @@ mod tests {
                 pin: None,
                 mac,
                 vlan: None,
-                lease: None
+                lease: None,
+                mtu: None,
+                proxies: BTreeMap::new(),
             }
         );
+        let found = Arguments::parse(&format!(
+            "{UPSTREAM} HTTP_PROXY=http://p:3128 HTTPS_PROXY= NO_PROXY=10.0.0.0/8,.example.org"
+        ));
+        let proxies = [("HTTP_PROXY", "http://p:3128"), ("NO_PROXY", "10.0.0.0/8,.example.org")];
+        let proxies = proxies.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(found.expect("understood").proxies, BTreeMap::from(proxies));
         let pin = format!("sha256:{}", "0f".repeat(32));
         let found =
             Arguments::parse(&format!("worker_id=a grpc_authority=x:1 tinkerbell_tls=true metalplane_grpc_pin={pin}"));
@@ -186,6 +208,7 @@ mod tests {
             prefix: 24,
             router: Some(Ipv4Addr::new(10, 0, 0, 1)),
             names: vec![Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)],
+            mtu: None,
         };
         assert_eq!(found.expect("understood").lease, Some(lease));
         let least =
@@ -227,6 +250,19 @@ mod tests {
     }
 
     #[test]
+    fn an_mtu_is_that_of_the_arguments() {
+        let of = |more: &str| Arguments::parse(&format!("worker_id=a grpc_authority=x:1 {more}")).map(|all| all.mtu);
+        for (arguments, mtu) in [
+            ("", None),
+            ("metalplane_mtu=", None),
+            ("metalplane_mtu=68", Some(68)),
+            ("metalplane_mtu=9000 ipam=52-54-00-00-00-01:12:10.0.0.5:255.255.255.0", Some(9000)),
+        ] {
+            assert_eq!(of(arguments), Ok(mtu), "{arguments}");
+        }
+    }
+
+    #[test]
     fn what_is_missing_or_not_served_is_named() {
         for (line, named) in [
             ("grpc_authority=x:1", "worker_id"),
@@ -245,6 +281,8 @@ mod tests {
             ("worker_id=a grpc_authority=x:1 vlan_id=7 ipam=52-54-00-00-00-01:8", "its VLAN is 8, and vlan_id is 7"),
             ("worker_id=a grpc_authority=x:1 vlan_id=0 ipam=52-54-00-00-00-01:8", "its VLAN is 8, and vlan_id is 0"),
             ("worker_id=a grpc_authority=x:1 hw_addr=52:54", "hw_addr"),
+            ("worker_id=a grpc_authority=x:1 metalplane_mtu=67", "metalplane_mtu is \"67\": write the bytes"),
+            ("worker_id=a grpc_authority=x:1 metalplane_mtu=jumbo", "metalplane_mtu is \"jumbo\""),
         ] {
             let error = Arguments::parse(line).expect_err("refused");
             assert!(error.contains(named), "{line}: {error}");

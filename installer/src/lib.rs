@@ -7,6 +7,7 @@
 //! | [`system`] | mounts, the restart |
 //! | [`modules`] | the kernel modules that the server's devices ask for |
 //! | [`network`] | the link, and an address by DHCP |
+//! | [`clock`] | set by the server's answer, where it is from before every release |
 //! | [`attributes`] | what the server's hardware is, for the first question |
 //! | [`session`] | who this start is: a key, for which the server takes the token once |
 //! | [`agent`] | asks for actions, reports them: Tinkerbell's protocol, the newer generation |
@@ -15,6 +16,7 @@
 //! | [`untar`] | an archive, into a file system |
 //! | [`chroot`] | programs of the disk's system, run in it |
 //! | [`grub`] | what that system's boot loader would start |
+//! | [`boot_entries`] | what the firmware would boot of the system before |
 //! | [`eraser`] | all disks of a server, without a network: the report is left on the disk that this was booted from |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
@@ -35,9 +37,11 @@ pub mod actions;
 pub mod agent;
 pub mod arguments;
 pub mod attributes;
+pub mod boot_entries;
 pub mod by_id;
 pub mod by_path;
 pub mod chroot;
+pub mod clock;
 pub mod disks;
 pub mod erase;
 pub mod eraser;

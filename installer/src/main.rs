@@ -59,13 +59,15 @@ fn run() -> Result<Then> {
     if arguments.vlan.is_some() {
         modules.named(network::VLAN_MODULE)?;
     }
+    let variables = system::firmware_variables(&mut modules);
     // Not who it is: that may hold a token.
     println!("installer: {}, asks {}", version::VERSION, arguments.servers.join(", "));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
-        network::up(arguments.mac, arguments.vlan, arguments.lease).await.context("the network")?;
+        network::up(arguments.mac, arguments.vlan, arguments.lease, arguments.mtu).await.context("the network")?;
         let agent = Agent::new(&arguments.servers, arguments.pin, arguments.worker, attributes::read());
         let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
-        Ok(agent.serve(&BuiltIn::of_this_machine(agent.session())).await)
+        let actions = BuiltIn::of_this_machine(agent.session()).with_variables(variables);
+        Ok(agent.serve(&actions.with_proxies(arguments.proxies)).await)
     })
 }

@@ -2,6 +2,7 @@
 //! The server is known by the pin of its key, which stands there too. Without a pin the server is spoken to in the clear, and the token
 //! alone says who this is.
 
+use crate::clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
@@ -167,6 +168,7 @@ pub async fn bounded<T>(
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Status> {
     let answered = timeout(limit, call).await.map_err(|_| Status::deadline_exceeded("no answer"))?;
+    clock::heard(answered.as_ref().map_or_else(Status::metadata, tonic::Response::metadata));
     Ok(answered?.into_inner())
 }
 

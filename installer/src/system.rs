@@ -1,11 +1,13 @@
 //! What process 1 owes its kernel.
 
+use crate::boot_entries;
+use crate::modules::Modules;
 use anyhow::{Context, Result};
 use rustix::mount::MountFlags;
 use rustix::system::RebootCommand;
 use std::ffi::CStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Kernel file systems. The kernel has made the folders' parents: the initramfs has them.
 pub fn mount_all() -> Result<()> {
@@ -15,6 +17,27 @@ pub fn mount_all() -> Result<()> {
             .with_context(|| format!("mount {kind} on {target}"))?;
     }
     Ok(())
+}
+
+/// Where the firmware's variables are; `None`: it has none that Linux shows, as a BIOS. What is wanted of them is no part of an installation.
+pub fn firmware_variables(modules: &mut Modules) -> Option<PathBuf> {
+    const UEFI: &str = "/sys/firmware/efi";
+    const KIND: &str = "efivarfs";
+    if !Path::new(UEFI).exists() {
+        return None;
+    }
+    let mounted = modules.named(KIND).and_then(|()| {
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+        let mounted = rustix::mount::mount(KIND, boot_entries::FOLDER, KIND, flags, None::<&CStr>);
+        mounted.with_context(|| format!("mount {KIND} on {}", boot_entries::FOLDER))
+    });
+    match mounted {
+        Ok(()) => Some(boot_entries::FOLDER.into()),
+        Err(error) => {
+            println!("installer: the firmware's variables: {error:#}");
+            None
+        }
+    }
 }
 
 /// Everything that was written is kept; then the machine starts again. It does not return unless the kernel refuses.

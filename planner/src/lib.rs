@@ -11,6 +11,7 @@ pub mod connector;
 pub mod dpu;
 pub mod enrol;
 pub mod erase;
+pub mod event;
 pub mod explain;
 pub mod exposure;
 pub mod host;

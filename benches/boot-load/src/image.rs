@@ -2,7 +2,7 @@
 //! checksum, ends zeroed after a failure, all of it flushed.
 
 use anyhow::{Context, Result};
-use imaging::{Authorities, FileDisk, Packing, Progress, Rest, Source, Target};
+use imaging::{Authorities, FileDisk, Packing, Progress, Proxies, Rest, Source, Target};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -38,6 +38,7 @@ pub fn run(options: &Options) -> Result<Measured> {
         authorities: Authorities::Public,
         authorities_field: "CA_BUNDLE",
         access: None,
+        proxies: Proxies::default(),
     };
     let target = Target {
         name: name.clone(),

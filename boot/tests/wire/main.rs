@@ -9,6 +9,7 @@ mod origin;
 mod references;
 mod sessions;
 mod site;
+mod wrong_server;
 
 use api::tinkerbell::{Hardware, Template, Workflow};
 use kube::Api;

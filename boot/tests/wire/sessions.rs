@@ -1,7 +1,7 @@
 //! The mode `Session`, the default: two starts of an installer with one token, of which one is served. TLS, keys and calls are the
 //! installer's own.
 
-use super::{Agent, INVENTORY, MAC, boot_is_ready};
+use super::{Agent, INVENTORY, MAC, boot_is_ready, wrong_server};
 use crate::site::{ApiServer, US, client, path, until};
 use api::HardwareReport;
 use api::report::{AgentRefusedReason, HardwareReportStatus};
@@ -20,16 +20,21 @@ const SERVER: &str = "10.88.0.1:42113";
 const METRICS: &str = "127.0.0.1:9767";
 
 /// One start: with a key of its own.
-struct Start {
-    session: Session,
-    agent: Agent,
+pub struct Start {
+    pub session: Session,
+    pub agent: Agent,
 }
 
 impl Start {
     fn with(pin: &str, worker_id: &str) -> Self {
+        Self::of(pin, worker_id, None)
+    }
+
+    /// On a server whose firmware tells this UUID.
+    pub fn of(pin: &str, worker_id: &str, system_uuid: Option<&str>) -> Self {
         let channel = opened(pin);
         let agent = Agent(WorkflowServiceClient::new(channel.clone()));
-        Self { session: Session::new(channel, worker_id.to_owned(), None), agent }
+        Self { session: Session::new(channel, worker_id.to_owned(), system_uuid.map(str::to_owned)), agent }
     }
 }
 
@@ -39,9 +44,9 @@ fn opened(pin: &str) -> Channel {
 }
 
 /// What the server has in its kernel arguments: `worker_id`, and the pin.
-async fn arguments() -> (String, String) {
+pub async fn arguments(mac: &str) -> (String, String) {
     until("the script has what the installer needs", async || {
-        let script = client(&["curl", "-s", &format!("http://{US}:7080/ipxe/script/{MAC}/auto.ipxe")]).await;
+        let script = client(&["curl", "-s", &format!("http://{US}:7080/ipxe/script/{mac}/auto.ipxe")]).await;
         let script = String::from_utf8_lossy(&script.stdout).into_owned();
         let of = |name: &str| script.split_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
         let found = (of("worker_id="), of("metalplane_grpc_pin="), script.contains(" tinkerbell_tls=true "));
@@ -63,7 +68,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     let object: Workflow = serde_json::from_value(object).expect("a Workflow");
     workflows.create(&PostParams::default(), &object).await.expect("created");
 
-    let (worker_id, pin) = self::arguments().await;
+    let (worker_id, pin) = self::arguments(MAC).await;
     let reports: Api<HardwareReport> = Api::namespaced(site.admin.clone(), INVENTORY);
     let status = async || reports.get("s1").await.map(|report| report.status.unwrap_or_default()).expect("a report");
     let (mut first, mut second) = (Start::with(&pin, &worker_id), Start::with(&pin, &worker_id));
@@ -120,6 +125,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     superseded(&workflows, second, &mut third, &worker_id).await;
     workflows.delete("s2", &DeleteParams::default()).await.expect("deleted");
     lacking(site, &workflows, third, &worker_id).await;
+    wrong_server::has_no_session(site).await;
     let (_, tag) = worker_id.rsplit_once('.').expect("a token");
     for log in [path(dir, "sessions.log"), log] {
         assert!(!std::fs::read_to_string(&log).expect("a log").contains(tag), "the token is in {}", log.display());

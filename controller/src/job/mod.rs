@@ -104,8 +104,8 @@ async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<bool, Error>
         objects::change_status(&api, &c.world.jobs, o.job.as_ref(), &updated).await?;
         wrote = true;
     }
-    if let Some((reason, note)) = &plan.tell {
-        c.events.tell(o.job.as_ref(), reason, note);
+    if let Some(told) = &plan.tell {
+        c.events.became(o.job.as_ref(), told);
     }
     Ok(wrote)
 }

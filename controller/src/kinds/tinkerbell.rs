@@ -34,9 +34,9 @@ impl Kind for Workflow {
         made_for(&self.metadata).map(IndexKey::Owner).chain(hardware).collect()
     }
 
-    /// One that is no machine's keeps its server from being claimed while it runs.
+    /// One that is no machine's keeps its server from being claimed while it runs, and is told of.
     fn wake(&self, world: &World) {
-        if planner::workflow::is_prepared(self) {
+        if planner::workflow::is_prepared(self) || planner::workflow::tells(self) {
             world.look(Work::Workflow, key(&self.metadata));
         }
         world.of_maker(&self.metadata);

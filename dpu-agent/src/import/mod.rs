@@ -3,7 +3,7 @@
 
 use crate::act::{file_error, port_error};
 use api::image::ImageFormat;
-use imaging::{Algorithm, Checksum, Disk, FileDisk, Packing, Progress, Rest, Source, Target};
+use imaging::{Algorithm, Checksum, Disk, FileDisk, Packing, Progress, Proxies, Rest, Source, Target};
 use planner::agent::{ImportDone, ImportRun};
 use planner::exposure::ExposureId;
 use ports::volume::VolumeWriter;
@@ -175,6 +175,7 @@ async fn run(
         authorities: authorities.into(),
         authorities_field: CA_BUNDLE,
         access: None,
+        proxies: Proxies::default(),
     };
     let target = Target {
         name: format!("volume {}", job.volume),

@@ -208,3 +208,17 @@ fn sgdisk_finds_a_new_table_whole() {
         }
     }
 }
+
+#[test]
+fn the_partitions_of_a_table_are_known_by_their_guids() {
+    for sector in SECTORS {
+        let file = disk_of(&image(sector), IMAGE);
+        assert_eq!(partitions(file.as_file(), IMAGE).expect("read"), [[7; 16]], "{sector}");
+        let mut damaged = image(sector);
+        damaged[usize::try_from(2 * sector).expect("small") + 20] ^= 1;
+        let file = disk_of(&damaged, IMAGE);
+        assert!(partitions(file.as_file(), IMAGE).expect_err("damaged").to_string().contains("damaged"), "{sector}");
+    }
+    assert!(partitions(disk_of(&[1; 100], DISK).as_file(), DISK).expect("read").is_empty());
+    assert!(partitions(disk_of(&[], 100).as_file(), 100).expect("read").is_empty());
+}

@@ -1,8 +1,11 @@
 //! Whole copies: from a server that is told what to send, to a file that was full of something else.
 
+mod proxy;
 mod stopped;
 
-use imaging::{Algorithm, Checksum, Copied, Disk, Error, FileDisk, Kind, Packing, Progress, Rest, Source, Target};
+use imaging::{
+    Algorithm, Checksum, Copied, Disk, Error, FileDisk, Kind, Packing, Progress, Proxies, Rest, Source, Target,
+};
 use sha2::{Digest, Sha512};
 use std::io::{self, Write};
 use std::sync::atomic::AtomicU64;
@@ -66,6 +69,7 @@ impl Case {
             authorities: imaging::Authorities::Public,
             authorities_field: "CA_BUNDLE",
             access: None,
+            proxies: Proxies::default(),
         };
         let target = Target {
             name: "disk /dev/test".to_owned(),

@@ -1,7 +1,7 @@
 //! A registry with artifacts in it, and a pull from it onto a file that was full of something else.
 
 use imaging::registry::{self, Access, Login};
-use imaging::{Authorities, Copied, Error, FileDisk, Packing, Progress, Rest, Source, Target};
+use imaging::{Authorities, Copied, Error, FileDisk, Packing, Progress, Proxies, Rest, Source, Target};
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference, RegistryOperation};
@@ -178,6 +178,7 @@ pub async fn pull(reference: &str, login: Option<(&str, &str)>, authorities: Aut
         authorities,
         authorities_field: "CA_BUNDLE",
         access: Some(Access::new(&reference, login, "REGISTRY_LOGIN").expect("access")),
+        proxies: Proxies::default(),
     };
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), vec![0xff; SIZE]).expect("written");

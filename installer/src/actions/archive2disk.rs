@@ -4,7 +4,7 @@
 //! Without a limit in minutes the action's timeout is the one; upstream's five minutes end a large archive.
 
 use super::image2disk::{CA_BUNDLE, authorities};
-use super::{number, optional, required, truth};
+use super::{number, optional, proxies, required, truth};
 use crate::agent::Action;
 use crate::disks::Disks;
 use crate::filesystem::Mounted;
@@ -67,6 +67,7 @@ impl Job {
             authorities: optional(action, CA_BUNDLE).map(authorities).transpose()?.into(),
             authorities_field: CA_BUNDLE,
             access: None,
+            proxies: proxies(action)?,
         };
         Ok(Self {
             source,

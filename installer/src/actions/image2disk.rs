@@ -10,7 +10,7 @@
 //! A disk that discards is empty behind the image. Of one that does not, the last MiB alone is zeroed there: what was on it
 //! elsewhere stays, as with upstream.
 
-use super::{number, optional, required, truth};
+use super::{number, optional, proxies, required, truth};
 use crate::agent::Action;
 use crate::disks::{Disk, Disks};
 use crate::lines::Lines;
@@ -64,6 +64,7 @@ impl Job {
             authorities: authorities.into(),
             authorities_field: CA_BUNDLE,
             access: None,
+            proxies: proxies(action)?,
         };
         Ok(Self { source, retry, tell_every })
     }

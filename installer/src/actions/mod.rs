@@ -12,9 +12,13 @@ mod seed;
 mod writefile;
 
 use crate::agent::{Action, Actions, Then};
+use crate::boot_entries;
 use crate::disks::Disks;
 use crate::lines::Lines;
 use crate::session::Session;
+use imaging::Proxies;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
 pub const NAMES: [&str; 12] = [
@@ -33,18 +37,51 @@ pub const NAMES: [&str; 12] = [
 ];
 /// The one that does what its command says.
 const COMMANDED: &str = "rootio";
+/// Keys of the environment, and of the kernel's arguments: for http, for https, and for whom there is none.
+pub const PROXIES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 /// Those that tell of the disks in a report of their own, or leave them alone.
 const TELLS_ITSELF: [&str; 3] = ["erase", "kexec", "reboot"];
 
 pub struct BuiltIn {
     disks: Disks,
+    /// Of a firmware that is UEFI: where its variables are.
+    variables: Option<PathBuf>,
+    /// What the kernel's arguments say of [`PROXIES`].
+    proxies: BTreeMap<String, String>,
     /// Where the server knows its agents by sessions.
     session: Option<Session>,
 }
 
 impl BuiltIn {
     pub fn of_this_machine(session: Option<Session>) -> Self {
-        Self { disks: Disks::of_this_machine(), session }
+        Self { disks: Disks::of_this_machine(), variables: None, proxies: BTreeMap::new(), session }
+    }
+
+    pub fn with_variables(self, folder: Option<PathBuf>) -> Self {
+        Self { variables: folder, ..self }
+    }
+
+    /// By which images are fetched, where a Workflow says nothing else.
+    pub fn with_proxies(self, proxies: BTreeMap<String, String>) -> Self {
+        Self { proxies, ..self }
+    }
+
+    /// What fetches an image has the proxies of the kernel's arguments in its environment, as in HookOS.
+    fn fetching(&self, action: &Action) -> Action {
+        let mut action = action.clone();
+        let named =
+            |environment: &BTreeMap<String, String>| PROXIES.iter().any(|key| spelt(environment, key).is_some());
+        if !named(&action.environment) {
+            action.environment.extend(self.proxies.clone());
+        }
+        action
+    }
+
+    fn restart(&self, lines: &Lines) -> Then {
+        if let Some(variables) = &self.variables {
+            boot_entries::tidy(variables, &self.disks, lines);
+        }
+        Then::Restart
     }
 }
 
@@ -70,22 +107,23 @@ impl Actions for BuiltIn {
                 action.command
             ));
         }
+        let fetching = || self.fetching(action);
         match name {
             "inspect" => Ok(Then::Next),
             "erase" => erase::run(&self.disks, action, lines).await.map(|()| Then::Next),
-            "image2disk" => Box::pin(image2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "image2disk" => Box::pin(image2disk::run(&self.disks, &fetching(), lines)).await.map(|()| Then::Next),
             "qemuimg2disk" => {
-                let action = image2disk::of_qemu(action)?;
+                let action = image2disk::of_qemu(&fetching())?;
                 Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
             }
-            "oci2disk" => Box::pin(oci2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "oci2disk" => Box::pin(oci2disk::run(&self.disks, &fetching(), lines)).await.map(|()| Then::Next),
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
-            "archive2disk" => Box::pin(archive2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "archive2disk" => Box::pin(archive2disk::run(&self.disks, &fetching(), lines)).await.map(|()| Then::Next),
             "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),
             "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),
             COMMANDED => Box::pin(rootio::run(&self.disks, action, lines)).await.map(|()| Then::Next),
-            "reboot" => Ok(Then::Restart),
+            "reboot" => Ok(self.restart(lines)),
             other => Err(format!(
                 "not built in: {other:?} (image {}); the installer has {} and waitdaemon, and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
@@ -125,6 +163,18 @@ fn required<'a>(action: &'a Action, key: &str, what: &str) -> Result<&'a str, St
 
 fn optional<'a>(action: &'a Action, key: &str) -> Option<&'a str> {
     action.environment.get(key).map(String::as_str).filter(|value| !value.is_empty())
+}
+
+/// In capitals or not, as curl takes them.
+fn spelt<'a>(environment: &'a BTreeMap<String, String>, key: &str) -> Option<&'a String> {
+    environment.get(key).or_else(|| environment.get(&key.to_lowercase()))
+}
+
+/// Of the environment of an action that fetches an image.
+fn proxies(action: &Action) -> Result<Proxies, String> {
+    let [http, https, no] = PROXIES.map(|key| spelt(&action.environment, key).map(String::as_str).unwrap_or_default());
+    // What is in them may be a password.
+    Proxies::new(http, https, no).map_err(|(place, why)| format!("{} {why}", PROXIES[place]))
 }
 
 /// As Go reads a truth value.
@@ -170,6 +220,30 @@ mod tests {
             "registry:5000/a/image2disk:v1@sha256:00",
         ] {
             assert_eq!(basename(image), "image2disk", "{image}");
+        }
+    }
+
+    #[test]
+    fn images_are_fetched_by_the_proxies_of_the_workflow_else_of_the_kernels_arguments() {
+        let given = [("HTTP_PROXY", "http://one.example:3128"), ("NO_PROXY", "10.0.0.0/8")];
+        let given = given.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let built_in = BuiltIn::of_this_machine(None).with_proxies(given);
+        let of = |environment: &[(&str, &str)]| {
+            let action = built_in.fetching(&action("image2disk", environment));
+            PROXIES.map(|key| spelt(&action.environment, key).cloned().unwrap_or_default())
+        };
+        assert_eq!(of(&[]), ["http://one.example:3128", "", "10.0.0.0/8"]);
+        assert_eq!(
+            of(&[("https_proxy", "http://two.example")]),
+            ["", "http://two.example", ""],
+            "all of them are its own"
+        );
+        assert_eq!(of(&[("HTTP_PROXY", "")]), ["", "", ""], "none");
+        for (key, value) in
+            [("HTTP_PROXY", "socks5://me:secret@p.example"), ("https_proxy", "https://me:secret@p.example")]
+        {
+            let error = proxies(&action("image2disk", &[(key, value)])).expect_err("refused");
+            assert!(error.starts_with(&key.to_uppercase()) && !error.contains("secret"), "{error}");
         }
     }
 

@@ -6,7 +6,7 @@
 //! a failure here. The layer's digest is the checksum. What it is packed with is told by its first bytes, not by the end of the tag.
 
 use super::image2disk::{self, CA_BUNDLE, DISK, Job, authorities, packing};
-use super::{optional, required, truth};
+use super::{optional, proxies, required, truth};
 use crate::agent::Action;
 use crate::disks::Disks;
 use crate::lines::Lines;
@@ -56,6 +56,7 @@ fn read(action: &Action) -> Result<(Reference, Source), String> {
         authorities,
         authorities_field: CA_BUNDLE,
         access: Some(access),
+        proxies: proxies(action)?,
     };
     Ok((reference, source))
 }

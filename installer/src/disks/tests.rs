@@ -33,6 +33,11 @@ impl Machine {
         Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev"), own: None }
     }
 
+    /// The node of a disk.
+    pub(crate) fn dev(&self, name: &str) -> PathBuf {
+        self.0.path().join("dev").join(name)
+    }
+
     pub(crate) fn controller(&self, address: &str, class: &str, has_driver: bool) {
         let folder = self.0.path().join("bus/pci/devices").join(address);
         fs::create_dir_all(&folder).expect("made");

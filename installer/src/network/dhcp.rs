@@ -1,6 +1,6 @@
 //! The four messages by which a server gets its address. What is sent and what is taken are functions; the socket is below.
 
-use super::Lease;
+use super::{LEAST_MTU, Lease};
 use anyhow::{Context, Result};
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
 use dhcproto::{Decodable, Decoder, Encodable};
@@ -37,6 +37,7 @@ impl Exchange {
             OptionCode::SubnetMask,
             OptionCode::Router,
             OptionCode::DomainNameServer,
+            OptionCode::InterfaceMtu,
         ]));
         if let Some((address, server)) = self.asked {
             options.insert(DhcpOption::MessageType(MessageType::Request));
@@ -88,7 +89,11 @@ fn read(answer: &Message) -> Lease {
         Some(DhcpOption::DomainNameServer(servers)) => servers.clone(),
         _ => Vec::new(),
     };
-    Lease { address: answer.yiaddr(), prefix: u8::try_from(prefix).unwrap_or(32), router, names }
+    let mtu = match options.get(OptionCode::InterfaceMtu) {
+        Some(DhcpOption::InterfaceMtu(mtu)) => Some(*mtu).filter(|mtu| *mtu >= LEAST_MTU),
+        _ => None,
+    };
+    Lease { address: answer.yiaddr(), prefix: u8::try_from(prefix).unwrap_or(32), router, names, mtu }
 }
 
 /// Asks until there is an address. Whoever calls has the limit.
@@ -157,6 +162,7 @@ mod tests {
         options.insert(DhcpOption::SubnetMask(Ipv4Addr::new(255, 255, 255, 0)));
         options.insert(DhcpOption::Router(vec![Ipv4Addr::new(10, 0, 0, 254)]));
         options.insert(DhcpOption::DomainNameServer(vec![Ipv4Addr::new(10, 0, 0, 253)]));
+        options.insert(DhcpOption::InterfaceMtu(9000));
         message.to_vec().expect("written")
     }
 
@@ -179,7 +185,22 @@ mod tests {
         assert_eq!(exchange.take(&answer(MessageType::Ack, 2, OURS, 7)), None);
         let lease = exchange.take(&answer(MessageType::Ack, 1, OURS, 7)).expect("a lease");
         let router = Some(Ipv4Addr::new(10, 0, 0, 254));
-        assert_eq!(lease, Lease { address: OURS, prefix: 24, router, names: vec![Ipv4Addr::new(10, 0, 0, 253)] });
+        let names = vec![Ipv4Addr::new(10, 0, 0, 253)];
+        assert_eq!(lease, Lease { address: OURS, prefix: 24, router, names, mtu: Some(9000) });
+    }
+
+    #[test]
+    fn an_mtu_is_asked_for_and_one_that_is_too_small_is_none() {
+        let asked = Exchange { mac: MAC, id: 7, asked: None }.message();
+        let Some(DhcpOption::ParameterRequestList(wanted)) = asked.opts().get(OptionCode::ParameterRequestList) else {
+            panic!("{asked:?}");
+        };
+        assert!(wanted.contains(&OptionCode::InterfaceMtu), "{wanted:?}");
+        for (told, taken) in [(67, None), (68, Some(68)), (1500, Some(1500)), (u16::MAX, Some(u16::MAX))] {
+            let mut answer = Message::decode(&mut Decoder::new(&answer(MessageType::Ack, 1, OURS, 7))).expect("read");
+            answer.opts_mut().insert(DhcpOption::InterfaceMtu(told));
+            assert_eq!(read(&answer).mtu, taken, "{told}");
+        }
     }
 
     #[test]

@@ -28,20 +28,26 @@ pub struct Lease {
     pub router: Option<Ipv4Addr>,
     /// Name servers.
     pub names: Vec<Ipv4Addr>,
+    /// The longest packet of that network, if it says so.
+    pub mtu: Option<u16>,
 }
 
+/// IPv4 wants no less (RFC 791; RFC 2132, 5.1).
+pub const LEAST_MTU: u16 = 68;
+
 /// Takes the link up, and the VLAN on it if there is one, and gives it its address; without one (`given`), DHCP is asked. It is kept until
-/// the restart: reservations last longer than an installation.
-pub async fn up(mac: Option<[u8; 6]>, vlan: Option<u16>, given: Option<Lease>) -> Result<()> {
+/// the restart: reservations last longer than an installation. `mtu` goes before that of the network.
+pub async fn up(mac: Option<[u8; 6]>, vlan: Option<u16>, given: Option<Lease>, mtu: Option<u16>) -> Result<()> {
     let (connection, handle, _) = rtnetlink::new_connection().context("open a netlink socket")?;
     tokio::spawn(connection);
     link_up(&handle, "lo").await?;
     let (name, mac) = find(mac).await?;
     link_up(&handle, &name).await?;
     carrier(&name).await?;
+    let nic = name;
     let name = match vlan {
-        Some(id) => tagged(&handle, &name, id).await.with_context(|| format!("make VLAN {id} on {name}"))?,
-        None => name,
+        Some(id) => tagged(&handle, &nic, id).await.with_context(|| format!("make VLAN {id} on {nic}"))?,
+        None => nic.clone(),
     };
     let (lease, from) = match given {
         Some(lease) => (lease, "the boot script"),
@@ -52,6 +58,12 @@ pub async fn up(mac: Option<[u8; 6]>, vlan: Option<u16>, given: Option<Lease>) -
         }
     };
     println!("installer: {name} has {}/{} by {from}", lease.address, lease.prefix);
+    if let Some(mtu) = mtu.or(lease.mtu) {
+        let also_tagged = vlan.is_some().then_some(name.as_str());
+        for link in [nic.as_str()].into_iter().chain(also_tagged) {
+            resize(&handle, link, mtu).await;
+        }
+    }
     let index = index(&handle, &name).await?;
     let added = handle.address().add(index, lease.address.into(), lease.prefix).execute().await;
     added.with_context(|| format!("give {} to {name}", lease.address))?;
@@ -117,6 +129,15 @@ async fn index(handle: &Handle, name: &str) -> Result<u32> {
 async fn link_up(handle: &Handle, name: &str) -> Result<()> {
     let up = LinkUnspec::new_with_name(name).up().build();
     handle.link().set(up).execute().await.with_context(|| format!("take {name} up"))
+}
+
+/// A NIC whose driver takes no such MTU keeps its own: most networks are reached by that, and the line says why if this one is not.
+async fn resize(handle: &Handle, name: &str, mtu: u16) {
+    let link = LinkUnspec::new_with_name(name).mtu(mtu.into()).build();
+    match handle.link().set(link).execute().await {
+        Ok(()) => println!("installer: {name} has the MTU {mtu}"),
+        Err(error) => println!("installer: {name} does not take the MTU {mtu}: {error}"),
+    }
 }
 
 /// The interface of a VLAN, which is up then: what is sent there has that tag (802.1Q), and nothing else is heard.

@@ -4,10 +4,11 @@ use crate::server::{Server, action};
 use installer::agent::{Action, Actions, Agent, Then};
 use installer::lines::Lines;
 use proto::tink::action_status_request::StateType::{Failed, Running, Success, Timeout};
-use proto::tink::{ActionResponse, AgentAttributes};
+use proto::tink::workflow_service_client::WorkflowServiceClient;
+use proto::tink::{ActionRequest, ActionResponse, AgentAttributes};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-use tonic::Code;
+use std::time::{Duration, SystemTime};
+use tonic::{Code, Response, Status};
 
 /// Does what the image's name says.
 #[derive(Default)]
@@ -210,5 +211,24 @@ async fn another_replica_is_asked_when_one_is_away() {
         let named = Named::default();
         tokio::time::timeout(Duration::from_secs(60), agent.serve(&named)).await.expect("the last action restarts");
         assert_eq!(server.told(), told(&[("a", Running), ("a", Success), ("b", Running), ("b", Success)]));
+    }
+}
+
+/// By which the installer sets a clock that is wrong.
+#[tokio::test]
+async fn whatever_is_answered_has_the_servers_time() {
+    let (server, address) = Server::start(vec![action("a", "says", &[])]).await;
+    let mut client = WorkflowServiceClient::connect(format!("http://{address}")).await.expect("connected");
+    for is_refused in [false, true] {
+        let request = ActionRequest { agent_id: Some("worker-1".to_owned()), agent_attributes: None };
+        let answer = client.get_action(request).await;
+        assert_eq!(answer.is_err(), is_refused, "{answer:?}");
+        let metadata = answer.as_ref().map_or_else(Status::metadata, Response::metadata);
+        let date = metadata.get("date").expect("a date").to_str().expect("text").to_owned();
+        let time = installer::clock::correction(SystemTime::UNIX_EPOCH, &date).expect("a time");
+        let away = SystemTime::now().duration_since(time).expect("the server's clock is this one");
+        assert!(away < Duration::from_secs(60), "{date}");
+        assert_eq!(installer::clock::correction(SystemTime::now(), &date), None, "a clock that is right stays");
+        server.lock().actions.clear();
     }
 }

@@ -4,6 +4,7 @@
 mod agent;
 mod guest;
 mod machine;
+mod mtu;
 mod registry;
 mod rootio;
 mod server;

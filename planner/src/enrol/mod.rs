@@ -24,6 +24,7 @@ mod unserved;
 pub use discovered::{is_unapproved, report_name};
 pub use enrolled::workflow_name;
 
+use crate::event::{self, Event};
 use crate::meta::name;
 use crate::netboot::report::is_of;
 use crate::reason::{Blocked, Reason};
@@ -82,6 +83,8 @@ pub struct Plan {
     pub act: Option<Act>,
     /// `None`: it is as it is to be.
     pub status: Option<HardwareReportStatus>,
+    /// Of the Hardware, once the status is written, which says so too.
+    pub tell: Option<event::Told>,
     pub wake_at: Option<Timestamp>,
 }
 
@@ -100,7 +103,9 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         return Plan { act: Some(Act::DeleteReport), ..Plan::default() };
     }
     let act = decide(o, &agent, &attributes, &mut told);
-    Plan { act, status: told.status(o), wake_at }
+    let is_news = told.has_approved() && !conditions::is_true(&status.conditions, APPROVED);
+    let tell = is_news.then(|| Event::Approved.told("a machine may claim the server from now on"));
+    Plan { act, status: told.status(o), tell, wake_at }
 }
 
 /// The Hardware that the report is of.
@@ -198,6 +203,10 @@ impl Told {
     fn not(&mut self, type_: &str, reason: Reason) {
         let (conditions, told) = (&mut self.conditions, reason.told());
         conditions::set(conditions, type_, ConditionStatus::False, reason.name(), &told, None, self.now);
+    }
+
+    fn has_approved(&self) -> bool {
+        conditions::is_true(&self.conditions, APPROVED)
     }
 
     fn has_enrolled(&self) -> bool {

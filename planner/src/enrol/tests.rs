@@ -144,12 +144,15 @@ fn a_report_goes_with_its_hardware_and_says_whether_that_is_approved() {
     let waits = plan(&with(report(owned()), unapproved()), now());
     assert_eq!((waits.act.clone(), reason(&waits, APPROVED)), (None, "False/HardwareNotApproved".to_owned()));
     assert_eq!(waits.wake_at, None, "it goes with its Hardware");
+    assert_eq!(waits.tell, None);
     let labels = json!({"metadata": {"labels": {"tinkerbell.org/auto-discovered": "true"}}});
     let approved = plan(&with(report(owned()), hardware(labels)), now());
     assert_eq!(reason(&approved, APPROVED), "True/Approved");
+    assert_eq!(approved.tell.map(|told| told.event), Some(Event::Approved));
     let again = HardwareReport { status: approved.status, ..report(owned()) };
     let labels = json!({"metadata": {"labels": {"tinkerbell.org/auto-discovered": "true"}}});
-    assert_eq!(plan(&with(again, hardware(labels)), now()).status, None, "nothing is written twice");
+    let again = plan(&with(again, hardware(labels)), now());
+    assert_eq!((again.status, again.tell), (None, None), "nothing is written or told twice");
     assert_eq!(plan(&with(report(owned()), hardware(json!({}))), now()).status, None, "written down by somebody");
 }
 

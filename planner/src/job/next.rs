@@ -2,6 +2,7 @@
 
 use super::plan::{Action, COMPLETED, FAILED, LIMIT, Observed, Plan, RUNNING, is, is_over, message, set, task_name};
 use super::step;
+use crate::event::Event;
 use crate::host::BmcNeed;
 use crate::meta::{Target, name, uid};
 use api::tinkerbell::Machine;
@@ -27,7 +28,8 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         let mut status = before;
         status.start_time = Some(Time(now));
         set(&mut status.conditions, RUNNING, None);
-        let tell = Some((RUNNING, format!("{} requests to BMC '{}'", job.spec.tasks.len(), job.spec.machine_ref.name)));
+        let note = format!("{} requests to BMC '{}'", job.spec.tasks.len(), job.spec.machine_ref.name);
+        let tell = Some(Event::JobRunning.told(note));
         return Plan { status: Some(status), tell, ..Plan::default() };
     };
     match next(o, last_end(o).map_or(began, |end| end.max(began)), now) {
@@ -69,8 +71,11 @@ fn ended(o: &Observed, type_: &'static str, message: Option<String>, now: Timest
     if type_ == COMPLETED {
         status.completion_time = Some(Time(now));
     }
-    let note = message.unwrap_or_else(|| "every request was carried out".to_owned());
-    Plan { status: Some(status), tell: Some((type_, note)), ..Plan::default() }
+    let tell = match message {
+        Some(why) => Event::JobFailed.told(why),
+        None => Event::JobCompleted.told("every request was carried out"),
+    };
+    Plan { status: Some(status), tell: Some(tell), ..Plan::default() }
 }
 
 fn next(o: &Observed, since: Timestamp, now: Timestamp) -> Result<Plan, Stop> {

@@ -1,6 +1,7 @@
 //! What a plan for a Job rests on, and what it is.
 
 use super::request::Request;
+use crate::event::Told;
 use crate::host::BmcNeed;
 use crate::meta::{Target, name};
 use crate::observed::BmcSeen;
@@ -56,8 +57,8 @@ pub struct Plan {
     pub action: Option<Action>,
     pub bmc: BmcNeed,
     pub wake_at: Option<Timestamp>,
-    /// An Event of the Job: reason and note.
-    pub tell: Option<(&'static str, String)>,
+    /// Of the Job.
+    pub tell: Option<Told>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

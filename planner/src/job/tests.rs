@@ -1,4 +1,5 @@
 use super::*;
+use crate::event::{Event, Told};
 use crate::host::{
     BootChange, BootOverride, BootSource, HostObserved, MediaUrl, Medium, MediumChange, PowerAction, PowerState,
 };
@@ -44,6 +45,8 @@ struct World {
     media: Vec<MediumChange>,
     /// The BMC does not tell which image is inserted.
     untold: bool,
+    /// The Events of the Job.
+    events: Vec<Told>,
 }
 
 impl World {
@@ -62,7 +65,17 @@ impl World {
             ..Observed::default()
         };
         let host = HostObserved::with_power(power);
-        Self { o, now: 0, host, sent: Vec::new(), resets: 0, readable: true, media: Vec::new(), untold: false }
+        Self {
+            o,
+            now: 0,
+            host,
+            sent: Vec::new(),
+            resets: 0,
+            readable: true,
+            media: Vec::new(),
+            untold: false,
+            events: Vec::new(),
+        }
     }
 
     fn read(&mut self) {
@@ -85,6 +98,7 @@ impl World {
             news |= task.status.as_ref() != Some(&status);
             Arc::make_mut(task).status = Some(status);
         }
+        self.events.extend(plan.tell);
         if let Some(status) = plan.status {
             Arc::make_mut(&mut self.o.job).status = Some(status);
         }
@@ -172,13 +186,21 @@ impl World {
 
     fn failure(&self) -> &str {
         assert!(is(self.conditions(), FAILED), "{:?}", self.conditions());
-        message(self.conditions(), FAILED)
+        let why = message(self.conditions(), FAILED);
+        assert_eq!(self.ended_by(), [Event::JobFailed.told(why)]);
+        why
     }
 
     fn completes(&mut self) {
         self.run(std::iter::empty());
         assert!(is(self.conditions(), COMPLETED), "{:?}", self.conditions());
         assert_eq!(self.o.servers[0].job, None, "the server is released");
+        assert_eq!(self.ended_by(), [Event::JobCompleted.told("every request was carried out")]);
+    }
+
+    /// The Events but the one of its start.
+    fn ended_by(&self) -> Vec<Told> {
+        self.events.iter().filter(|told| told.event != Event::JobRunning).cloned().collect()
     }
 }
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The condition tells of the action that is served again, or was last; while no such one is open it is not there.
-const RETRIED: &str = "ActionRetried";
+pub(super) const RETRIED: &str = "ActionRetried";
 const WORDS: [&str; MOST_SERVED - 1] = ["ServedTwice", "ServedThreeTimes", "ServedFourTimes", "ServedFiveTimes"];
 
 /// Which serving of the action the next or current one is, from 1.

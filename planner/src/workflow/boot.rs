@@ -28,10 +28,10 @@ use std::sync::Arc;
 
 /// Upstream's mark on the Jobs of a Workflow, label and annotation.
 const AUTO_CREATED: &str = "tink-controller-auto-created";
-const SETUP_FAILED: &str = "BootJobSetupFailed";
+pub(super) const SETUP_FAILED: &str = "BootJobSetupFailed";
 const SETUP_COMPLETE: &str = "BootJobSetupComplete";
 const JOB_RUNNING: &str = "BootJobRunning";
-const JOB_FAILED: &str = "BootJobFailed";
+pub(super) const JOB_FAILED: &str = "BootJobFailed";
 const JOB_COMPLETE: &str = "BootJobComplete";
 /// Before the name of the Workflow, in the names of its Jobs.
 const MOUNT: &str = "iso-mount";

@@ -10,7 +10,7 @@ use api::tinkerbell::workflow::{Task, WorkflowStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-const FAILED: &str = "WorkflowFailed";
+pub(super) const FAILED: &str = "WorkflowFailed";
 
 pub(super) struct Why {
     /// FAILED or TIMEOUT.

@@ -15,6 +15,7 @@
 //! | `ended.rs` | the end of a run that did not succeed |
 //! | `agents.rs` | an agent that is at another Workflow, or no longer heard |
 //! | `status.rs` | what a status tells beside its tasks |
+//! | `story.rs` | its Events |
 //! | `older.rs` | the same for workers of the older generation, by names |
 //!
 //! ```text
@@ -48,6 +49,7 @@ mod render;
 mod report;
 mod serve;
 mod status;
+mod story;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -61,6 +63,7 @@ pub use built_in::{BUILT_IN, lacking, refused, word};
 pub use render::render;
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};
+pub use story::{story, tells};
 
 use api::tinkerbell::workflow::{Action, Task, Workflow};
 use jiff::{SignedDuration, Timestamp};

@@ -55,6 +55,8 @@ const COMMON: &[&str] = &[
     "fs/xfs/xfs",
     "fs/fat/vfat",
     "fs/nls/nls_cp437",
+    // What a UEFI firmware would boot.
+    "fs/efivarfs/efivarfs",
     "fs/nls/nls_ascii",
     "crypto/crc32c_generic",
 ];

@@ -25,6 +25,9 @@ const RECIPE: &[&str] = &[include_str!("installer.rs"), hardware::RECIPE, kernel
 /// In the cache.
 const MODULES: &str = "modules.cpio.gz";
 const FORMATTERS: &str = "formatters.cpio.gz";
+/// Of the kernel: what its licence says, and where its source is. Both are in the initramfs and beside it.
+const NOTICES: [&str; 2] = ["copyright", "source"];
+const NOTICES_FOLDER: &str = "usr/share/doc/linux";
 /// Where programs look for those of a system.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
@@ -45,7 +48,7 @@ impl Target<'static> {
 }
 
 /// Writes kernel and initramfs of a static installer to `folder`, with the names by which `boot` serves them (`vmlinuz-x86_64`,
-/// `initramfs-x86_64`). Without a file of certificates an image's URL cannot be https.
+/// `initramfs-x86_64`), and what has to go with the kernel (`linux-x86_64.copyright`, `linux-x86_64.source`). Without a file of certificates an image's URL cannot be https.
 pub fn installer(
     program: &Path,
     target: Target<'_>,
@@ -61,6 +64,11 @@ pub fn installer(
     let files = BootFiles { kernel: file("vmlinuz"), initramfs: file("initramfs") };
     let from = kept.join("vmlinuz");
     fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
+    for notice in NOTICES {
+        let from = kept.join(notice);
+        let to = folder.join(format!("linux-{}.{notice}", architecture.machine()));
+        fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
+    }
     let modules = kept.join(MODULES);
     let mut whole = fs::read(&modules).with_context(|| format!("read {}", modules.display()))?;
     // The kernel unpacks archives one after the other.
@@ -106,6 +114,9 @@ fn keep_kernel(folder: &Path, architecture: Architecture, cache: &Path) -> Resul
     let work = tempfile::tempdir_in(folder).context("create a work folder")?;
     let kernel = Kernel::fetch(Flavour::Full, architecture, work.path(), cache)?;
     fs::copy(&kernel.image, folder.join("vmlinuz")).with_context(|| format!("copy {}", kernel.image.display()))?;
+    fs::copy(&kernel.copyright, folder.join(NOTICES[0]))
+        .with_context(|| format!("copy {}", kernel.copyright.display()))?;
+    fs::write(folder.join(NOTICES[1]), kernel.source_offer(architecture)).context("write the offer of its source")?;
     let modules = work.path().join("modules");
     fs::create_dir(&modules).context("create the modules' folder")?;
     hardware::write_modules(&kernel, architecture, &modules)?;
@@ -119,6 +130,14 @@ fn keep_kernel(folder: &Path, architecture: Architecture, cache: &Path) -> Resul
         let name = path.file_name().context("a module has a name")?.to_string_lossy().into_owned();
         let module = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         archive.program(&format!("lib/modules/{name}"), &module);
+    }
+    for part in ["usr", "usr/share", "usr/share/doc", NOTICES_FOLDER] {
+        archive.folder(part);
+    }
+    for notice in NOTICES {
+        let path = folder.join(notice);
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        archive.program(&format!("{NOTICES_FOLDER}/{notice}"), &text);
     }
     fs::write(folder.join(MODULES), packed(&archive.finish())?).with_context(|| format!("write {MODULES}"))
 }

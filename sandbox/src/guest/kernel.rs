@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::architecture::Architecture;
-use crate::packages::{self, Packages};
+use crate::packages::{self, Package, Packages};
 
 pub const RECIPE: &str = include_str!("kernel.rs");
 
@@ -23,6 +23,9 @@ pub enum Flavour {
 pub struct Kernel {
     pub image: PathBuf,
     modules: PathBuf,
+    /// What its licence says, as Debian ships it.
+    pub copyright: PathBuf,
+    package: Package,
 }
 
 impl Kernel {
@@ -40,7 +43,13 @@ impl Kernel {
         packages::unpack(&archive, &tree)?;
         let image = the_only(&tree.join("boot"), |name| name.starts_with("vmlinuz-"))?;
         let modules = the_only(&tree.join("lib/modules"), |_| true)?.join("kernel");
-        Ok(Kernel { image, modules })
+        let copyright = tree.join("usr/share/doc").join(&package.name).join("copyright");
+        Ok(Kernel { image, modules, copyright, package: package.clone() })
+    }
+
+    /// Where its source is: what the GNU General Public License, version 2, wants beside the kernel (section 3).
+    pub fn source_offer(&self, architecture: Architecture) -> String {
+        source_offer(&self.package, architecture)
     }
 
     /// The folder `kernel` below that of the version.
@@ -66,6 +75,26 @@ impl Kernel {
     }
 }
 
+fn source_offer(package: &Package, architecture: Architecture) -> String {
+    let (Package { name, version }, machine) = (package, architecture.machine());
+    format!(
+        "The kernel vmlinuz-{machine} and the modules in initramfs-{machine} are those of Debian's package {name}, version {version} \
+         ({architecture}), unchanged. Their licence is the GNU General Public License, version 2; it stands, with the names of those whose \
+         work they are, in linux-{machine}.copyright.\n\
+         \n\
+         Their complete source is Debian's source package linux, version {version}:\n\
+         \n\
+         \u{20}   https://snapshot.debian.org/package/linux/{version}/\n\
+         \u{20}   apt-get source linux={version}\n\
+         \n\
+         Written offer: for at least three years from the day on which they gave you these files, the maintainers of Metalplane give anybody \
+         who asks for it that complete source, in a form that machines read, on a medium that is customary for it, for no more than what \
+         its copying and sending costs. Ask by an issue of the project.\n\
+         \n\
+         Whoever passes these files on passes on the source, or an offer of his own, or (where nothing is earned by it) this one.\n"
+    )
+}
+
 fn the_only(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
     let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
     for entry in entries {
@@ -75,4 +104,25 @@ fn the_only(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
         }
     }
     anyhow::bail!("nothing of the kernel package is in {}", folder.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offer_names_the_source_of_this_very_kernel() {
+        let package = Package { name: "linux-image-6.1.0-40-amd64".to_owned(), version: "6.1.153-1".to_owned() };
+        let offer = source_offer(&package, Architecture::Amd64);
+        for named in [
+            "package linux-image-6.1.0-40-amd64, version 6.1.153-1 (amd64)",
+            "vmlinuz-x86_64",
+            "linux-x86_64.copyright",
+            "https://snapshot.debian.org/package/linux/6.1.153-1/\n",
+            "\n    apt-get source linux=6.1.153-1\n",
+            "three years",
+        ] {
+            assert!(offer.contains(named), "{named}: {offer}");
+        }
+    }
 }

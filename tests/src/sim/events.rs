@@ -1,7 +1,10 @@
-//! What users are told of NICs, once.
+//! What users are told of NICs and of Workflows, once.
 
+use super::bare::WORKFLOWS;
+use super::jobs;
 use super::life::{self, condition};
-use super::simulation::{SYSTEM, Simulation, USER};
+use super::netboot::Servers;
+use super::simulation::{INVENTORY, SYSTEM, Simulation, USER};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +63,42 @@ pub async fn of_nics(s: &mut Simulation) -> Result<(), String> {
         let said = told(s, kind, name, reason);
         if said != notes {
             return Err(format!("{reason} of {kind} '{name}': {said:?}, not {notes:?}\n{}", s.story()));
+        }
+    }
+    Ok(())
+}
+
+/// A Workflow that a user has made is told of from its start to its end, and so is the Job by which its server boots; a leader that finds
+/// them tells nothing again, and tells of those that come after it.
+pub async fn of_workflows(s: &mut Simulation) -> Result<(), String> {
+    let _servers = Servers::start(&s.scene, 1);
+    jobs::prepare(s);
+    for name in ["before", "after"] {
+        jobs::create(s, name, &json!({"bootMode": "netboot", "toggleAllowNetboot": true}));
+        s.until("the Workflow has ended", |s| {
+            let workflow = s.scene.server.get(WORKFLOWS, INVENTORY, name).unwrap_or_default();
+            workflow["status"]["state"] == "SUCCESS"
+        })
+        .await?;
+        tokio::time::sleep(CALM).await;
+        s.stop_controllers();
+        s.start_controller("controller-1", SYSTEM);
+        tokio::time::sleep(CALM).await;
+    }
+    for name in ["before", "after"] {
+        let job = format!("netboot-{name}");
+        for (kind, object, reason, count) in [
+            ("Workflow", name, "WorkflowStarted", 1),
+            ("Workflow", name, "WorkflowSucceeded", 1),
+            ("Workflow", name, "WorkflowFailed", 0),
+            ("Job", job.as_str(), "Running", 1),
+            ("Job", job.as_str(), "Completed", 1),
+            ("Job", job.as_str(), "Failed", 0),
+        ] {
+            let said = told(s, kind, object, reason);
+            if said.len() != count {
+                return Err(format!("{reason} of {kind} '{object}': {said:?}, not {count}\n{}", s.story()));
+            }
         }
     }
     Ok(())

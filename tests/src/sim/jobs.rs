@@ -85,13 +85,7 @@ async fn lives(s: &Simulation) -> Result<(), String> {
 
 /// Workflows that bring their server to boot by Jobs: from the network, and from a virtual medium.
 async fn workflows(s: &Simulation) -> Result<(), String> {
-    s.change(HARDWARE, INVENTORY, "server-1", |server| {
-        server["spec"]["interfaces"] = interfaces(0);
-        server["spec"]["interfaces"][0]["netboot"] = json!({"allowPXE": false});
-    });
-    let template = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template",
-        "metadata": {"name": "look"}, "spec": {"data": TEXT}});
-    s.create(TEMPLATES, INVENTORY, template);
+    prepare(s);
     let host = &s.scene.hosts[0];
     workflow(s, "netboot", &json!({"bootMode": "netboot", "toggleAllowNetboot": true}), &Medium::Ejected).await?;
     let server = s.scene.server.get(HARDWARE, INVENTORY, "server-1").unwrap_or_default();
@@ -107,15 +101,31 @@ async fn workflows(s: &Simulation) -> Result<(), String> {
     Ok(())
 }
 
+/// A Template, and the server that its Workflows are for.
+pub fn prepare(s: &Simulation) {
+    s.change(HARDWARE, INVENTORY, "server-1", |server| {
+        server["spec"]["interfaces"] = interfaces(0);
+        server["spec"]["interfaces"][0]["netboot"] = json!({"allowPXE": false});
+    });
+    let template = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template",
+        "metadata": {"name": "look"}, "spec": {"data": TEXT}});
+    s.create(TEMPLATES, INVENTORY, template);
+}
+
+/// A Workflow of that Template, for that server.
+pub fn create(s: &Simulation, called: &str, options: &Value) {
+    let workflow = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Workflow", "metadata": {"name": called},
+        "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": mac(0)},
+            "bootOptions": options}});
+    s.create(WORKFLOWS, INVENTORY, workflow);
+}
+
 /// `medium`: what is in the virtual drive while the Workflow's actions run.
 async fn workflow(s: &Simulation, called: &str, options: &Value, medium: &Medium) -> Result<(), String> {
     let host = &s.scene.hosts[0];
     let starts = || host.actions().iter().filter(|action| **action == PowerAction::On).count();
     let before = starts();
-    let workflow = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Workflow", "metadata": {"name": called},
-        "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": mac(0)},
-            "bootOptions": options}});
-    s.create(WORKFLOWS, INVENTORY, workflow);
+    create(s, called, options);
     let state = |s: &Simulation| {
         let workflow = s.scene.server.get(WORKFLOWS, INVENTORY, called).unwrap_or_default();
         workflow["status"]["state"].as_str().unwrap_or_default().to_owned()

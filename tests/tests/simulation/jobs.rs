@@ -1,8 +1,9 @@
 //! Jobs: whatever goes wrong, each ends, none touches a machine's server, and a reset happens once.
 
 use super::kinds::{Kind, reference_of};
-use super::{every_of, wide};
-use tests::sim::faults::{Fault, Who};
+use super::{every_of, seed, simulate, wide};
+use tests::sim::Simulation;
+use tests::sim::faults::{Fault, Plan, Who};
 
 #[test]
 fn jobs_and_boot_options_without_faults() {
@@ -17,4 +18,10 @@ fn everything_goes_wrong_with_jobs() {
     {
         every_of(Kind::Jobs, Who::Controller, fault, wide(stride));
     }
+}
+
+#[test]
+fn events_tell_of_workflows_and_of_their_jobs() {
+    simulate(async { tests::sim::events::of_workflows(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
 }

@@ -1,6 +1,7 @@
-//! Every typed reason as a table.
+//! Every typed reason, and every Event of Tinkerbell's kinds, as tables.
 
 use super::{Page, cell};
+use planner::event::Event;
 use planner::reason::{Blocked, Failed, Waiting};
 use std::fmt::Write as _;
 
@@ -11,6 +12,7 @@ pub(super) fn page() -> Page {
     section(&mut text, "Waiting", "Something else is under way; it goes on by itself.", Waiting::TABLE);
     section(&mut text, "Blocked", "Somebody has to change something.", Blocked::TABLE);
     section(&mut text, "Failed", "It was tried and did not work; it is tried again with back-off.", Failed::TABLE);
+    events(&mut text);
     Page {
         file: "reasons.md".to_owned(),
         title: "Reasons".to_owned(),
@@ -23,6 +25,17 @@ fn section(text: &mut String, title: &str, about: &str, table: &[(&str, &str, &s
     let _ = write!(text, "\n## {title}\n\n{about}\n\n| reason | message | what to do |\n|---|---|---|\n");
     for (name, message, next) in table {
         let _ = writeln!(text, "| `{name}` | {} | {} |", cell(&plain(message)), cell(&plain(next)));
+    }
+}
+
+fn events(text: &mut String) {
+    text.push_str(
+        "\n## Events of Tinkerbell's kinds\n\nTold by the controller when an object becomes what the reason says. A Workflow that a machine has \
+         made tells none: the machine does.\n\n| of | reason | type | note |\n|---|---|---|---|\n",
+    );
+    for event in Event::ALL {
+        let type_ = if event.is_warning() { "Warning" } else { "Normal" };
+        let _ = writeln!(text, "| {} | `{}` | {type_} | {} |", event.kind(), event.reason(), cell(event.about()));
     }
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `images/` | the container images, an OCI layout in a tar each, with an index of the architectures, and `values.yaml` with their references |
 //! | `charts/` | both charts as helm takes them; the references of these very images are in the values |
-//! | `installer/` | kernel and initramfs of the system that installs a server over the network, of each architecture |
+//! | `installer/` | kernel and initramfs of the system that installs a server over the network, of each architecture, and what the kernel's licence wants beside it |
 //! | `bmctl-linux-ARCH` | the command line program, of each architecture |
 //! | `install.md` | the commands, in their order |
 //! | `SHA256SUMS` | of every other file |

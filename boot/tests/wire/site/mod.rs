@@ -30,6 +30,9 @@ pub const US: &str = "10.88.0.1";
 const INSIDE: &str = "METALPLANE_BOOT_TEST_CLIENTS";
 const NEIGHBOUR: &str = "METALPLANE_BOOT_TEST_NEIGHBOUR";
 
+/// So many lines of a test that failed inside are its message outside.
+const LAST_LINES: usize = 20;
+
 /// Polls until it is so; panics with what it saw last.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
@@ -108,17 +111,25 @@ pub fn run_inside(test: &str, variables: &[(&str, &Path)]) -> Result<(), String>
     // Without one kube-apiserver finds no address to tell of.
     ip(&format!("-n {server} route add default via 10.88.0.254 dev br-prov"))?;
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let status = Command::new("ip")
+    let done = Command::new("ip")
         .args(["netns", "exec", server])
         .arg(own)
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE, clients)
         .env(NEIGHBOUR, neighbour)
         .envs(variables.iter().copied())
-        .status()
+        .output()
         .map_err(|error| format!("ip netns exec: {error}"))?;
-    assert!(status.success(), "{test} inside its network namespace: {status}");
+    // What the test says there is this test's word too: parts of it that were skipped, and why it failed.
+    let said = String::from_utf8_lossy(&done.stderr);
+    eprint!("{said}");
+    assert!(done.status.success(), "{test} inside its network namespace: {}\n{}", done.status, last_lines(&said));
     Ok(())
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
 /// The namespace of the clients, inside.

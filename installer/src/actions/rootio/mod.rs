@@ -16,7 +16,7 @@ use crate::disks::{Disk, Disks};
 use crate::filesystem::Mounted;
 use crate::lines::Lines;
 use imaging::gpt::create::{create, usable};
-use imaging::{Authorities, Disk as _, FileDisk, Packing, Progress, Source};
+use imaging::{Authorities, Disk as _, FileDisk, Packing, Progress, Proxies, Source};
 use metadata::{Mount, Storage};
 use rustix::mount::MountFlags;
 use std::fs::File;
@@ -106,6 +106,7 @@ async fn document(action: &Action) -> Result<String, String> {
         authorities: Authorities::Public,
         authorities_field: HOST,
         access: None,
+        proxies: Proxies::default(),
     };
     let (bytes, wake) = (AtomicU64::new(0), Notify::new());
     let stopped = async {

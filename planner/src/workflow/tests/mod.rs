@@ -7,6 +7,7 @@ mod older;
 mod property;
 mod references;
 mod rendering;
+mod story;
 
 use api::tinkerbell::{Hardware, Workflow};
 use jiff::{SignedDuration, Timestamp};
