@@ -41,8 +41,11 @@ const MOST_TRANSFERS: usize = 4 * 4;
 const LONGEST_SCRIPT: usize = 64 << 10;
 const LONGEST_LINE: usize = 1024;
 
-/// A function for each target, by its name.
-pub const TARGETS: [(&str, fn(&Engines, &[u8])); 5] = [
+/// Gives bytes to an engine.
+pub type Target = fn(&Engines, &[u8]);
+
+/// By their names.
+pub const TARGETS: [(&str, Target); 5] = [
     ("dhcp", Engines::dhcp),
     ("tftp", Engines::tftp),
     ("http", Engines::http),

@@ -2,11 +2,11 @@
 
 #![no_main]
 
-use boot::any_bytes::{Engines, TARGETS};
+use boot::any_bytes::{Engines, TARGETS, Target};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
-static SITE: LazyLock<(Engines, fn(&Engines, &[u8]))> = LazyLock::new(|| {
+static SITE: LazyLock<(Engines, Target)> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join("metalplane-fuzz");
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join("vmlinuz-x86_64"), "a kernel").expect("written");
