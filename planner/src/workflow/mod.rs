@@ -70,6 +70,9 @@ use jiff::{SignedDuration, Timestamp};
 /// A longer text is refused, as upstream refuses it.
 pub const MAX_RENDERED: usize = 256 << 10;
 
+/// Of loops, and items of a list: far more than a text of that length can take.
+const MAX_ITERATIONS: u64 = 100_000;
+
 /// An agent takes 0 for a time that has passed; upstream's older one took it for an hour.
 pub const DEFAULT_TIMEOUT: i64 = 3600;
 

@@ -2,15 +2,12 @@
 
 use super::document::{self, Rendered};
 use super::references::References;
-use super::{MAX_RENDERED, data, functions, sound, values};
+use super::{MAX_ITERATIONS, MAX_RENDERED, data, functions, sound, values};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::workflow::Workflow;
 use gotmpl::{MissingKey, Template};
 use serde_json::Value;
 use std::fmt;
-
-/// Far more than a text of that length can take.
-pub(super) const MAX_ITERATIONS: u64 = 100_000;
 
 /// `Err`: why not, for the Workflow's condition. It never holds more of the text than the place of the fault.
 pub fn render(text: &str, workflow: &Workflow, hardware: Option<&Hardware>) -> Result<Rendered, String> {

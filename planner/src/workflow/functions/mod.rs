@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// A text that a function makes may not be longer: what it is part of could not be rendered.
 const LONGEST: usize = super::MAX_RENDERED;
 /// Nor may a list have more items.
-const MOST: usize = super::render::MAX_ITERATIONS as usize;
+const MOST: usize = super::MAX_ITERATIONS as usize;
 
 type Body = fn(&[Value]) -> Result<Value>;
 
