@@ -60,3 +60,5 @@ write tinkerbell - "sigs.k8s.io/controller-tools/cmd/controller-gen" \
     "sigs.k8s.io/controller-tools@v0.23.0 github.com/tinkerbell/tinkerbell/api@v0.25.0"
 # A worker of the older generation that only says that it ran its actions.
 write tink - "github.com/tinkerbell/tink/cmd/virtual-worker" "github.com/tinkerbell/tink@v0.12.2"
+# Go's templates with sprig, which Tinkerbell renders by; main.go makes a program of them.
+write gotemplate - metalplane.io/tools/gotemplate "github.com/Masterminds/sprig/v3@v3.3.0 sigs.k8s.io/yaml@v1.6.0"

@@ -61,7 +61,7 @@ impl Program {
         part.into()
     }
 
-    #[cfg(test)]
+    /// One that is the same for all servers.
     pub(crate) fn of(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let version = short_digest(&bytes);
@@ -131,6 +131,10 @@ impl Files {
         images.retain(|(other, ..), _| other != path);
         images.insert(key, found.clone());
         Ok(found)
+    }
+
+    pub(crate) fn is_of_folder(&self, path: &Path) -> bool {
+        self.folder.as_deref().is_some_and(|folder| path.parent() == Some(folder))
     }
 
     /// The path of a file in the folder. A link that leads elsewhere is none of it.

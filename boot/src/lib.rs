@@ -13,6 +13,7 @@
 //! | `metrics.rs` | numbers for Prometheus |
 //! | `replicas.rs` | this replica, and the others on its network |
 //! | `grpc/` | Tinkerbell's agents |
+//! | `any_bytes.rs` | what is true of the engines, whatever is sent to them |
 //! | `references.rs` | the objects that templates read as `.references` |
 //! | `reports.rs` | what was seen of servers, into their HardwareReports |
 //! | `silence.rs` | which agents are no longer heard |
@@ -23,6 +24,7 @@
 //! `planner::workflow`. Nothing is kept here: a replica that starts knows what the API server tells. It writes the status of
 //! Workflows, HardwareReports, and nothing else.
 
+pub mod any_bytes;
 pub mod args;
 pub mod dhcp;
 pub mod files;

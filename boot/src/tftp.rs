@@ -47,6 +47,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// How many transfers are kept.
+    pub(crate) fn under_way(&self) -> usize {
+        self.transfers.len()
+    }
+
     /// Never panics, whatever the bytes are.
     pub fn datagram(&mut self, bytes: &[u8], from: SocketAddr, files: &dyn Files, now: Instant) -> Vec<Out> {
         let packets = match bytes {

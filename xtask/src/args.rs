@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{bench, image, push, release, test};
+use crate::{bench, fuzz, image, push, release, test};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -46,6 +46,8 @@ pub(crate) enum Task {
         /// Only this one
         name: Option<String>,
     },
+    /// Give the packet engines of boot and the engine of templates whatever libFuzzer thinks of; what it found is in target/fuzz
+    Fuzz(fuzz::Options),
     /// Build spdk-target with the SPDK of this machine (SPDK_DIR, or pkg-config) and print where it is
     SpdkTarget,
     /// Get the packages that tests need, as root, and print where their programs are

@@ -6,6 +6,7 @@
 //! | [`crds`] | the definitions of `api` as YAML in the chart |
 //! | [`docs`] | the reference in docs/reference |
 //! | [`cross`] | what builds programs for another architecture |
+//! | [`fuzz`] | the packet engines, given any bytes |
 //! | [`generated`] | files that are written from code and committed |
 //! | [`judges`] | programs of others that say whether we keep to their specification |
 //! | [`layers`] | which folder may depend on which |
@@ -23,6 +24,7 @@ mod bench;
 mod crds;
 mod cross;
 mod docs;
+mod fuzz;
 mod generated;
 mod image;
 mod judges;
@@ -61,6 +63,7 @@ fn run() -> Result<ExitCode> {
         Task::Push(options) => push::run(&root, &options),
         Task::Bench(options) => bench::run(&root, &options),
         Task::Judges { name } => return judges::run(&root, name.as_deref()),
+        Task::Fuzz(options) => fuzz::run(&root, &options),
         Task::SpdkTarget => native::run(&root),
         Task::Prepare => test::prepare(),
         Task::Test(options) => return test::run(&root, &options),

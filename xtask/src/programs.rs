@@ -133,7 +133,7 @@ impl Release {
     }
 }
 
-fn built(mut cargo: Command, names: &[&'static str]) -> Result<BTreeMap<&'static str, PathBuf>> {
+pub(crate) fn built(mut cargo: Command, names: &[&'static str]) -> Result<BTreeMap<&'static str, PathBuf>> {
     cargo.arg("--message-format=json-render-diagnostics");
     let mut child = cargo.stdout(Stdio::piped()).spawn().context("start cargo build")?;
     let mut programs = BTreeMap::new();

@@ -102,6 +102,11 @@ struct Lease {
 pub struct Leases(HashMap<Ipv4Addr, Lease>);
 
 impl Leases {
+    /// How many are kept.
+    pub(crate) fn kept(&self) -> usize {
+        self.0.len()
+    }
+
     /// Of an agent that has reported from there.
     pub fn know(&mut self, mac: &str, address: Ipv4Addr, since: Timestamp) {
         self.keep(address, mac, since, VALID);

@@ -39,6 +39,11 @@ pub struct Server {
     pub boots: Arc<Boots>,
 }
 
+/// What of a file of this length is served: status, first byte, length, headers.
+pub fn served(headers: &HeaderMap, etag: &str, length: u64) -> (StatusCode, u64, u64, Vec<(http::HeaderName, String)>) {
+    heads(part(headers, etag, length), etag, length)
+}
+
 /// What servers boot by.
 pub struct Boots {
     pub script: script::Config,
@@ -141,7 +146,7 @@ fn text_answer(status: StatusCode, text: String, head: bool) -> Response {
 fn program_answer(program: &Program, headers: &HeaderMap, head: bool) -> Response {
     let length = program.length() as u64;
     let etag = program.etag();
-    let (status, first, wanted, headers) = heads(part(headers, &etag, length), &etag, length);
+    let (status, first, wanted, headers) = served(headers, &etag, length);
     if head {
         return answer(status, headers, Body::empty());
     }
@@ -166,7 +171,7 @@ async fn file_answer(
     let own =
         filled.as_ref().map(|(_, filling)| format!("-{}", crate::files::short_digest(filling))).unwrap_or_default();
     let etag = format!("\"{:x}-{:x}{own}\"", meta.len(), changed.as_nanos());
-    let (status, first, wanted, headers) = heads(part(headers, &etag, meta.len()), &etag, meta.len());
+    let (status, first, wanted, headers) = served(headers, &etag, meta.len());
     if head || wanted == 0 {
         return Ok(answer(status, headers, Body::empty()));
     }

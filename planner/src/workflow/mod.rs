@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `render.rs`, `functions.rs`, `data.rs`, `metadata.rs`, `references.rs`, `values.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
+//! | `render.rs`, `functions/`, `data.rs`, `metadata.rs`, `references.rs`, `sound.rs`, `values.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
 //! | `yaml.rs`, `document.rs` | the YAML that the text renders to: tasks and actions, scalars as they were written |
 //! | `extras.rs` | the keys of that YAML that are ours |
 //! | `order.rs`, `turn.rs` | orders of tasks; whose turn it is |
@@ -48,6 +48,7 @@ pub mod references;
 mod render;
 mod report;
 mod serve;
+mod sound;
 mod status;
 mod story;
 #[cfg(test)]
@@ -60,7 +61,8 @@ pub use advance::{Advance, advance, advance_with};
 pub use agents::{Ahead, Heard, agents, ahead, at_work, is_lost, may_restart, told};
 pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
 pub use built_in::{BUILT_IN, lacking, refused, word};
-pub use render::render;
+pub use functions::names as functions;
+pub use render::{plain, render};
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};
 pub use story::{story, tells};
@@ -70,6 +72,9 @@ use jiff::{SignedDuration, Timestamp};
 
 /// A longer text is refused, as upstream refuses it.
 pub const MAX_RENDERED: usize = 256 << 10;
+
+/// Of loops, and items of a list: far more than a text of that length can take.
+const MAX_ITERATIONS: u64 = 100_000;
 
 /// An agent takes 0 for a time that has passed; upstream's older one took it for an hour.
 pub const DEFAULT_TIMEOUT: i64 = 3600;

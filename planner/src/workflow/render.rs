@@ -2,15 +2,12 @@
 
 use super::document::{self, Rendered};
 use super::references::References;
-use super::{MAX_RENDERED, data, functions};
+use super::{MAX_ITERATIONS, MAX_RENDERED, data, functions, sound, values};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::workflow::Workflow;
 use gotmpl::{MissingKey, Template};
 use serde_json::Value;
 use std::fmt;
-
-/// Far more than a text of that length can take.
-const MAX_ITERATIONS: u64 = 100_000;
 
 /// `Err`: why not, for the Workflow's condition. It never holds more of the text than the place of the fault.
 pub fn render(text: &str, workflow: &Workflow, hardware: Option<&Hardware>) -> Result<Rendered, String> {
@@ -28,9 +25,15 @@ pub(super) fn with(
     document::read(&yaml, workflow.metadata.uid.as_deref().unwrap_or_default())
 }
 
+/// What a text renders to with any data, whether it is a Template's or not: the engine without what is read from it.
+pub fn plain(text: &str, data: &Value) -> Result<String, String> {
+    text_of(text, &values::value(data))
+}
+
 pub(super) fn text_of(text: &str, data: &gotmpl::Value) -> Result<String, String> {
     let template = Template::new("template").missing_key(MissingKey::Error).max_range_iters(MAX_ITERATIONS);
     let template = functions::add(template).parse(text).map_err(|error| error.to_string())?;
+    sound::check(text, &functions::is_served)?;
     let mut bounded = Bounded(String::new());
     let done = template.execute_fmt(&mut bounded, data);
     match done {

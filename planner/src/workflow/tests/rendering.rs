@@ -48,6 +48,11 @@ fn what_is_missing_or_not_served_is_named() {
         ("{{ now }}", "now"),
         ("{{ env \"HOME\" }}", "env"),
         ("{{ uuidv4 }}", "uuidv4"),
+        ("{{ if false }}{{ ago 1 }}{{ end }}", "there is no function 'ago'"),
+        ("{{ if false }}{{ $absent }}{{ end }}", "there is no variable '$absent'"),
+        ("a{{ end }}b", "a block is not ended"),
+        ("{{ if true }}a", "a block is not ended"),
+        ("a{{ break }}", "are for a range"),
         ("{{ .device_1", "unclosed"),
         ("{{ fail \"because\" }}", "because"),
     ] {
