@@ -19,6 +19,7 @@ use crate::session::Session;
 use imaging::Proxies;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
 pub const NAMES: [&str; 12] = [
@@ -50,11 +51,14 @@ pub struct BuiltIn {
     proxies: BTreeMap<String, String>,
     /// Where the server knows its agents by sessions.
     session: Option<Session>,
+    /// A disk was written anew since this start.
+    has_written: AtomicBool,
 }
 
 impl BuiltIn {
     pub fn of_this_machine(session: Option<Session>) -> Self {
-        Self { disks: Disks::of_this_machine(), variables: None, proxies: BTreeMap::new(), session }
+        let (disks, has_written) = (Disks::of_this_machine(), AtomicBool::new(false));
+        Self { disks, variables: None, proxies: BTreeMap::new(), session, has_written }
     }
 
     pub fn with_variables(self, folder: Option<PathBuf>) -> Self {
@@ -77,8 +81,14 @@ impl BuiltIn {
         action
     }
 
+    fn wrote(&self) -> Then {
+        self.has_written.store(true, Ordering::Relaxed);
+        Then::Next
+    }
+
+    /// What was there before this start, and what it did not replace, is nobody's business here.
     fn restart(&self, lines: &Lines) -> Then {
-        if let Some(variables) = &self.variables {
+        if let Some(variables) = self.variables.as_ref().filter(|_| self.has_written.load(Ordering::Relaxed)) {
             boot_entries::tidy(variables, &self.disks, lines);
         }
         Then::Restart
@@ -111,18 +121,18 @@ impl Actions for BuiltIn {
         match name {
             "inspect" => Ok(Then::Next),
             "erase" => erase::run(&self.disks, action, lines).await.map(|()| Then::Next),
-            "image2disk" => Box::pin(image2disk::run(&self.disks, &fetching(), lines)).await.map(|()| Then::Next),
+            "image2disk" => Box::pin(image2disk::run(&self.disks, &fetching(), lines)).await.map(|()| self.wrote()),
             "qemuimg2disk" => {
                 let action = image2disk::of_qemu(&fetching())?;
-                Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
+                Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| self.wrote())
             }
-            "oci2disk" => Box::pin(oci2disk::run(&self.disks, &fetching(), lines)).await.map(|()| Then::Next),
+            "oci2disk" => Box::pin(oci2disk::run(&self.disks, &fetching(), lines)).await.map(|()| self.wrote()),
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "archive2disk" => Box::pin(archive2disk::run(&self.disks, &fetching(), lines)).await.map(|()| Then::Next),
             "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),
             "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),
-            COMMANDED => Box::pin(rootio::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            COMMANDED => Box::pin(rootio::run(&self.disks, action, lines)).await.map(|()| self.wrote()),
             "reboot" => Ok(self.restart(lines)),
             other => Err(format!(
                 "not built in: {other:?} (image {}); the installer has {} and waitdaemon, and runs no containers: for other \

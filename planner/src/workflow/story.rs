@@ -127,6 +127,6 @@ fn said(condition: &WorkflowCondition) -> String {
 
 /// What is kept of disks is no word of the action's.
 fn last_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && erase::disks(line).is_empty());
-    redacted(lines.last().unwrap_or_default())
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && erase::disks(line).is_empty());
+    redacted(lines.next_back().unwrap_or_default())
 }

@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const POLICIES: &str = "metalplane.io/hardwarepolicies";
+/// As long as nothing is known of POST, a start of which nothing is seen is not given up.
+const SILENT: Duration = Duration::from_mins(20);
 pub const TEMPLATES: &str = "tinkerbell.org/templates";
 pub const WORKFLOWS: &str = "tinkerbell.org/workflows";
 const TEXT: &str = r#"
@@ -31,16 +33,16 @@ pub async fn life(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<
 
 /// The same where an override for one boot leads to the disk: as long as nothing is known of POST, that is waited for.
 pub async fn life_without_once(s: &Simulation) -> Result<(), String> {
-    lived(s, Duration::from_mins(20), None).await
+    lived(s, SILENT, None).await
 }
 
-/// The same where something befalls the server once, when `reached` is so.
+/// The same where something befalls the server once, when `reached` is so; a start of which nothing is seen is waited for as long.
 pub async fn life_befallen(
     s: &Simulation,
     befalls: impl Fn(&Simulation) + Send,
     reached: impl Fn() -> bool,
 ) -> Result<(), String> {
-    let life = lived(s, Duration::ZERO, None);
+    let life = lived(s, SILENT, None);
     let fate = async {
         while !reached() {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -89,7 +91,7 @@ async fn lives(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bo
     tokio::time::sleep(silent).await;
     if let Some(deleted) = deleted {
         s.until("it is so far", |s| deleted() || is_running(s)).await?;
-        return delete(s).await;
+        return delete(s, silent).await;
     }
     s.until("the machine is installed and runs", is_running).await?;
     let is_heard =
@@ -102,7 +104,7 @@ async fn lives(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bo
     s.until("it is stopped", |s| s.scene.hosts[0].power() == PowerState::Off && is(s, "Stopped")).await?;
     strategy(s, "Always");
     s.until("it runs again", is_running).await?;
-    delete(s).await
+    delete(s, silent).await
 }
 
 fn is(s: &Simulation, state: &str) -> bool {
@@ -114,10 +116,11 @@ fn is_running(s: &Simulation) -> bool {
     ready && is(s, "Running") && s.scene.hosts[0].power() == PowerState::On
 }
 
-async fn delete(s: &Simulation) -> Result<(), String> {
+async fn delete(s: &Simulation, silent: Duration) -> Result<(), String> {
     if s.machine("bm-03").is_some() {
         s.delete(MACHINES, USER, "bm-03");
     }
+    tokio::time::sleep(silent).await;
     let left = |s: &Simulation| {
         let in_inventory = |object: &Arc<Value>| object["metadata"]["namespace"] == INVENTORY;
         s.scene.server.list(WORKFLOWS).len() + s.scene.server.list(TEMPLATES).iter().filter(|t| in_inventory(t)).count()

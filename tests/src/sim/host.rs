@@ -40,6 +40,8 @@ const READS: u64 = 200;
 const HOT_PLUG_PORTS: u32 = 64;
 /// What erasers are made of, below the agent's folder.
 const ERASER: &str = "erasers/eraser-x86_64.efi";
+/// The boot option of the server's own NIC.
+const NIC: &str = "Boot0001";
 /// The boot option of the DPU's disk.
 const SLOT: &str = "Boot0003";
 pub const DRIVER: &str = "csi.metalplane.io";
@@ -150,7 +152,7 @@ struct State {
     local_disk: LocalDisk,
     /// An override to the network for one boot is shown, and not followed.
     ignores_once: bool,
-    /// What the firmware took when it looked last, if it was told once or always.
+    /// What the firmware took when it looked last: what it was told once or always, else the network where that is first in its order.
     booted: Option<BootSource>,
     /// The start whose POST was the last one.
     posted: Option<u64>,
@@ -174,9 +176,9 @@ impl Host {
     pub fn new(number: usize, power_domain: PowerDomain, dir: &Path, shared: &Shared, random: Random) -> Arc<Self> {
         let (name, dpu_name) = (format!("server-{number}"), format!("dpu-{number}"));
         let boot = BootConfiguration {
-            order: ["Boot0001", "Boot0002", SLOT].map(str::to_owned).to_vec(),
+            order: [NIC, "Boot0002", SLOT].map(str::to_owned).to_vec(),
             options: vec![
-                option("Boot0001", "UEFI PXEv4", "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000001,0x1)/IPv4(0.0.0.0)"),
+                option(NIC, "UEFI PXEv4", "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000001,0x1)/IPv4(0.0.0.0)"),
                 option("Boot0002", "UEFI Micron_7450_MTFDKCE7T6TFR 241147900A8C 1", &nvme("PciRoot(0x0)/Pci(0x3,0x0)")),
                 slot(&dpu_name),
             ],
@@ -289,9 +291,12 @@ impl Host {
         self.state().counts
     }
 
-    /// What runs there restarts the server.
+    /// What runs there, if anything does, restarts the server.
     pub fn resets_itself(self: &Arc<Self>) {
         let mut state = self.state();
+        if state.power != PowerState::On {
+            return;
+        }
         state.turn += 1;
         self.start(&mut state, Duration::ZERO);
     }

@@ -194,14 +194,15 @@ impl Start {
         }
     }
 
-    /// The Workflow that runs an action of this image.
+    /// The Workflow of this server that runs an action of this image.
     fn workflow_of(&self, image: &str) -> Option<Arc<Value>> {
         let runs = |workflow: &Arc<Value>| {
             let tasks = workflow["status"]["tasks"].as_array().into_iter().flatten();
             let mut actions = tasks.flat_map(|task| task["actions"].as_array().into_iter().flatten());
             actions.any(|action| action["image"] == *image && action["state"] == "RUNNING")
         };
-        self.scene.server.list(WORKFLOWS).into_iter().find(runs)
+        let of_server = |workflow: &Arc<Value>| workflow["spec"]["hardwareRef"] == *self.host().name;
+        self.scene.server.list(WORKFLOWS).into_iter().find(|workflow| of_server(workflow) && runs(workflow))
     }
 
     /// A disk is written or erased only while that is on record, for the claim that stands.

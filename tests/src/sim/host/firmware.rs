@@ -1,6 +1,6 @@
 //! What the firmware of a host does in a POST: what it boots, and which disks it lists.
 
-use super::{SLOT, State, slot};
+use super::{NIC, SLOT, State, slot};
 use planner::exposure::Slot;
 use planner::host::{BootOverride, BootSource, Medium};
 
@@ -33,6 +33,9 @@ impl State {
             _ => false,
         });
         let overridden = next.is_some();
+        if !overridden && self.boot.order.first().map(String::as_str) == Some(NIC) {
+            self.booted = Some(BootSource::Pxe);
+        }
         let first = !overridden && self.boot.order.first().map(String::as_str) == Some(SLOT);
         // One with another serial number is another boot option.
         let serial = api::names::boot_serial(dpu);
