@@ -41,6 +41,11 @@ impl Replicas {
         self.all.contains(&address)
     }
 
+    /// Among all, from 0.
+    pub fn number(&self) -> usize {
+        self.all.iter().position(|address| *address == self.own).unwrap_or_default()
+    }
+
     pub fn count(&self) -> usize {
         self.all.len()
     }
@@ -91,6 +96,7 @@ mod tests {
         for number in 0..10 {
             assert_eq!(replicas.iter().filter(|replica| replica.has_turn(number)).count(), 1, "{number}");
         }
+        assert_eq!(replicas.iter().map(Replicas::number).collect::<Vec<_>>(), [1, 0, 2]);
         assert_eq!(replicas[1].syslog(Some(ELSEWHERE)), Some(HERE));
         assert_eq!(replicas[1].syslog(Some(Ipv4Addr::LOCALHOST)), Some(Ipv4Addr::LOCALHOST));
     }

@@ -26,6 +26,8 @@ use tokio::time::Instant;
 const ROOM: usize = 1024;
 /// A boot's stages of a moment are one write.
 const TOGETHER: Duration = Duration::from_millis(500);
+/// Every replica hears a broadcast, and each waits so much longer than the one before: then it finds in the report what it was to write.
+const IN_TURN: Duration = Duration::from_millis(300);
 /// After a write that failed.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Of one server that cannot be written yet; what is older is dropped.
@@ -146,8 +148,9 @@ pub fn leases(kept: &All) -> Leases {
     leases
 }
 
-/// Until nobody sees anything any more.
-pub async fn run(world: &World, mut kept: All, mut sights: Sights) {
+/// Until nobody sees anything any more. `number`: of the replica.
+pub async fn run(world: &World, mut kept: All, mut sights: Sights, number: usize) {
+    let together = TOGETHER + IN_TURN * u32::try_from(number).unwrap_or_default();
     let mut due: Option<Instant> = None;
     loop {
         let wait = async {
@@ -160,7 +163,7 @@ pub async fn run(world: &World, mut kept: All, mut sights: Sights) {
             seen = sights.0.recv() => {
                 let Some(seen) = seen else { return };
                 if note(&mut kept, seen) {
-                    due = Some(due.unwrap_or_else(|| Instant::now() + TOGETHER));
+                    due = Some(due.unwrap_or_else(|| Instant::now() + together));
                 }
             }
             () = wait => due = (!write(world, &mut kept).await).then(|| Instant::now() + AGAIN),

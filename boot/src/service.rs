@@ -39,6 +39,8 @@ pub struct Work {
     reader: Reader,
     kept: reports::All,
     seen: Sights,
+    /// Of the replica.
+    number: usize,
 }
 
 impl Service {
@@ -85,7 +87,8 @@ impl Service {
         let answers = Answers::new(dhcp, reports::leases(&kept), world.directory(), eyes.clone());
         let origins = Arc::new(Origins::new(args.origins()));
         let boots = Arc::new(Boots { script, files, origins, strangers, eyes });
-        let work = Work { world: world.clone(), identity: identity.clone(), reader, kept, seen };
+        let number = replicas.number();
+        let work = Work { world: world.clone(), identity: identity.clone(), reader, kept, seen, number };
         Ok((Self { world, seeds, identity, replicas, boots, metrics }, work, answers))
     }
 
@@ -105,10 +108,10 @@ impl Service {
 impl Work {
     /// For ever.
     pub async fn run(self) {
-        let Self { world, identity, reader, kept, seen } = self;
+        let Self { world, identity, reader, kept, seen, number } = self;
         tokio::select! {
             () = workflows::run(world.clone(), identity, reader) => {}
-            () = reports::run(&world, kept, seen) => {}
+            () = reports::run(&world, kept, seen, number) => {}
         }
     }
 }
