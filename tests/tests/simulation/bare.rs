@@ -1,7 +1,7 @@
 //! Machines on a server without a DPU: nothing is installed that was not asked for, whatever goes wrong, and nothing is left.
 
 use super::kinds::{Kind, reference_of};
-use super::{cases, each, every_of, sample, simulate, wide};
+use super::{cases, each, every_of, sample, simulate, wider};
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::{Simulation, bare};
 
@@ -10,7 +10,7 @@ fn everything_goes_wrong_with_an_installation() {
     for (fault, stride) in
         [(Fault::Crash, 3), (Fault::CrashBefore, 5), (Fault::LoseAnswer, 5), (Fault::Refuse, 5), (Fault::Late, 5)]
     {
-        every_of(Kind::Bare, Who::Controller, fault, wide(stride));
+        every_of(Kind::Bare, Who::Controller, fault, wider(stride));
     }
 }
 
@@ -22,7 +22,7 @@ fn everything_goes_wrong_with_the_boot_service() {
     for (fault, stride) in
         [(Fault::Crash, 2), (Fault::CrashBefore, 2), (Fault::LoseAnswer, 2), (Fault::Refuse, 2), (Fault::Late, 2)]
     {
-        every_of(Kind::Bare, Who::Boot, fault, wide(stride));
+        every_of(Kind::Bare, Who::Boot, fault, wider(stride));
     }
 }
 
@@ -30,7 +30,7 @@ fn everything_goes_wrong_with_the_boot_service() {
 #[test]
 fn its_server_restarts_or_loses_its_power_at_every_stage_of_its_installation() {
     let by_boot = reference_of(Kind::Bare).effects(Who::Boot);
-    let stages = sample(by_boot, 5).flat_map(|at| [(at, false), (at, true)]);
+    let stages = sample(by_boot, wider(2)).flat_map(|at| [(at, false), (at, true)]);
     each(stages, |(at, is_dark)| {
         let plan = Plan::At { who: Who::Boot, at: *at, fault: Fault::Mark };
         simulate(async {
@@ -60,7 +60,7 @@ fn it_is_deleted_at_every_stage_of_its_installation() {
 
 #[test]
 fn its_bmc_shows_an_override_for_once_and_its_firmware_boots_the_disk() {
-    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wide(11)), |plan| {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wider(11)), |plan| {
         simulate(async {
             let s = Kind::Bare.start(plan.clone());
             s.scene.hosts[0].ignores_once();

@@ -1,7 +1,7 @@
 //! Jobs: whatever goes wrong, each ends, none touches a machine's server, and a reset happens once.
 
 use super::kinds::{Kind, reference_of};
-use super::{every_of, seed, simulate, wide};
+use super::{every_of, seed, simulate, wider};
 use tests::sim::Simulation;
 use tests::sim::faults::{Fault, Plan, Who};
 
@@ -16,7 +16,7 @@ fn everything_goes_wrong_with_jobs() {
     for (fault, stride) in
         [(Fault::Crash, 3), (Fault::CrashBefore, 5), (Fault::LoseAnswer, 4), (Fault::Refuse, 6), (Fault::Late, 7)]
     {
-        every_of(Kind::Jobs, Who::Controller, fault, wide(stride));
+        every_of(Kind::Jobs, Who::Controller, fault, wider(stride));
     }
 }
 
