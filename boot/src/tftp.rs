@@ -56,7 +56,7 @@ impl Server {
     pub fn datagram(&mut self, bytes: &[u8], from: SocketAddr, files: &dyn Files, now: Instant) -> Vec<Out> {
         let packets = match bytes {
             [0, 1, rest @ ..] => self.read(rest, from, files, now),
-            [0, 2, ..] => vec![error(2, "this server is read only")],
+            [0, 2, ..] => vec![error(2, "read only: files are fetched here and never written")],
             [0, 4, high, low, ..] => self.acknowledge(u16::from_be_bytes([*high, *low]), from, now),
             [0, 5, ..] => {
                 self.transfers.remove(&from);
@@ -67,7 +67,7 @@ impl Server {
         packets.into_iter().map(|bytes| Out { bytes, to: from }).collect()
     }
 
-    /// What is to be sent again; transfers whose client is gone are forgotten.
+    /// What is to be sent again; transfers whose client answers no more are forgotten.
     pub fn tick(&mut self, now: Instant) -> Vec<Out> {
         let mut out = Vec::new();
         self.transfers.retain(|to, transfer| {
@@ -297,7 +297,7 @@ mod tests {
             now += Duration::from_secs(1);
             again += server.tick(now).len();
         }
-        assert_eq!(again, 6, "then its client is gone");
+        assert_eq!(again, 6, "then the transfer is given up");
     }
 
     #[test]

@@ -184,4 +184,4 @@ impl Disks {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

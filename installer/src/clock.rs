@@ -1,6 +1,7 @@
 //! The clock of a server whose battery is empty: it starts in 1970 or in the year of its board, and every certificate of an https server is
 //! "not valid yet" then. The time that the server of the actions tells with each answer (the header `Date` of HTTP) is taken in its
-//! place, once. A clock that may be right is left alone: this is no time service, and an answer is as old as its way was long.
+//! place, once, by process 1 of the installer's image alone: whoever else uses this library has a clock that is not ours to set. A clock
+//! that may be right is left alone: this is no time service, and an answer is as old as its way was long.
 
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
@@ -15,6 +16,9 @@ const HEADER: &str = "date";
 /// With what a server has answered.
 pub(crate) fn heard(answer: &MetadataMap) {
     static SET: Once = Once::new();
+    if std::process::id() != 1 {
+        return;
+    }
     let told = answer.get(HEADER).and_then(|told| told.to_str().ok());
     let before = SystemTime::now();
     let Some(time) = told.and_then(|told| correction(before, told)) else { return };

@@ -86,7 +86,7 @@ impl BuiltIn {
         Then::Next
     }
 
-    /// What was there before this start, and what it did not replace, is nobody's business here.
+    /// A start that has written no disk anew has made no boot entry stale.
     fn restart(&self, lines: &Lines) -> Then {
         if let Some(variables) = self.variables.as_ref().filter(|_| self.has_written.load(Ordering::Relaxed)) {
             boot_entries::tidy(variables, &self.disks, lines);
@@ -331,5 +331,22 @@ mod tests {
         let mut with_command = action("image2disk", &[]);
         with_command.command.push("--help".to_owned());
         assert!(run(with_command).await.expect_err("refused").contains("command"));
+    }
+
+    #[test]
+    fn boot_entries_stay_until_a_disk_was_written() {
+        let name = "boot_entries_stay_until_a_disk_was_written";
+        let Some(machine) = boot_entries::tests::server() else {
+            eprintln!("SKIP {name}: sgdisk (Debian's gdisk) is not installed");
+            return;
+        };
+        let firmware = boot_entries::tests::firmware();
+        let count = || std::fs::read_dir(firmware.path()).expect("a folder").count();
+        let variables = Some(firmware.path().to_owned());
+        let built_in = BuiltIn { disks: machine.disks(), ..BuiltIn::of_this_machine(None) }.with_variables(variables);
+        let (before, lines) = (count(), Lines::default());
+        assert_eq!((built_in.restart(&lines), count(), lines.last()), (Then::Restart, before, String::new()));
+        assert_eq!((built_in.wrote(), built_in.restart(&lines)), (Then::Next, Then::Restart));
+        assert!(count() < before && lines.last().contains("removed Boot0000"), "{}", lines.last());
     }
 }

@@ -82,7 +82,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// The firmware of a server, on whose disk one of two systems is.
-fn firmware() -> tempfile::TempDir {
+pub(crate) fn firmware() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let entries: [(&str, &[Vec<u8>]); 13] = [
         ("before", &[hard_drive(GONE), file()]),
@@ -114,7 +114,7 @@ fn firmware() -> tempfile::TempDir {
 }
 
 /// A server with one disk of one partition.
-fn server() -> Option<Machine> {
+pub(crate) fn server() -> Option<Machine> {
     let machine = Machine::empty();
     machine.disk("pci0/nvme/nvme0/nvme0n1", 64 * MIB, &[]);
     machine.disk("pci0/ata1/sr0", 0, &[("removable", "1")]);

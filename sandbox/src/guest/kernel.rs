@@ -82,9 +82,8 @@ fn source_offer(package: &Package, architecture: Architecture) -> String {
          ({architecture}), unchanged. Their licence is the GNU General Public License, version 2; it stands, with the names of those whose \
          work they are, in linux-{machine}.copyright.\n\
          \n\
-         Their complete source is Debian's source package linux, version {version}:\n\
+         Their complete source is Debian's source package linux, version {version}, of Debian's archive or of its snapshots:\n\
          \n\
-         \u{20}   https://snapshot.debian.org/package/linux/{version}/\n\
          \u{20}   apt-get source linux={version}\n\
          \n\
          Written offer: for at least three years from the day on which they gave you these files, the maintainers of Metalplane give anybody \
@@ -118,7 +117,7 @@ mod tests {
             "package linux-image-6.1.0-40-amd64, version 6.1.153-1 (amd64)",
             "vmlinuz-x86_64",
             "linux-x86_64.copyright",
-            "https://snapshot.debian.org/package/linux/6.1.153-1/\n",
+            "source package linux, version 6.1.153-1,",
             "\n    apt-get source linux=6.1.153-1\n",
             "three years",
         ] {

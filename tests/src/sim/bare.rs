@@ -36,23 +36,23 @@ pub async fn life_without_once(s: &Simulation) -> Result<(), String> {
     lived(s, SILENT, None).await
 }
 
-/// The same where something befalls the server once, when `reached` is so; a start of which nothing is seen is waited for as long.
+/// The same where something befalls the server once, when it is on after `reached` is so; a start of which nothing is seen is waited for as long.
 pub async fn life_befallen(
     s: &Simulation,
     befalls: impl Fn(&Simulation) + Send,
     reached: impl Fn() -> bool,
 ) -> Result<(), String> {
-    let life = lived(s, SILENT, None);
+    let mut life = Box::pin(lived(s, SILENT, None));
     let fate = async {
-        while !reached() {
+        while !(reached() && s.scene.hosts[0].power() == PowerState::On) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         befalls(s);
-        std::future::pending::<()>().await
     };
     tokio::select! {
-        lived = life => lived,
-        () = fate => Ok(()),
+        // The last of its stages may be after it was switched off for good.
+        lived = &mut life => lived.and(if reached() { Ok(()) } else { Err("nothing befell the server".to_owned()) }),
+        () = fate => life.await,
     }
 }
 
