@@ -19,7 +19,7 @@ use proto::tink::workflow_service_client::WorkflowServiceClient;
 use proto::tink::{ActionMessage, ActionRequest, ActionResponse, ActionStatusRequest};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use site::{ApiServer, Running, US, client, field, path, udhcpc, until};
+use site::{ApiServer, US, client, field, path, udhcpc, until};
 use std::path::Path;
 
 const INVENTORY: &str = "inventory";
@@ -65,7 +65,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     let dir = tempfile::tempdir().expect("a folder");
     prepare(&site).await;
     let (arguments, log) = (arguments(&dir), path(&dir, "boot.log"));
-    let service = boot_is_ready(&site, &arguments, &log).await;
+    let service = site::boot(&site.kubeconfig, &arguments, US, &log).await;
     addresses(&dir).await;
     files(test, &site, &dir).await;
     networks::behind_a_relay(test, &dir, &log).await;
@@ -76,18 +76,6 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     drop(service);
     Box::pin(sessions::workflow(&site, &dir, &arguments)).await;
     networks::beside_another_server(test, &site, &dir, arguments).await;
-}
-
-/// Started, and answering.
-async fn boot_is_ready(site: &ApiServer, arguments: &[String], log: &Path) -> Running {
-    let service = site::boot(&site.kubeconfig, arguments, log);
-    until("the boot service is ready", async || {
-        // Not from the clients' side, which has no address yet.
-        let connected = tokio::net::TcpStream::connect((US, 7080)).await;
-        connected.map_err(|error| format!("{error}\n{}", std::fs::read_to_string(log).unwrap_or_default()))
-    })
-    .await;
-    service
 }
 
 fn arguments(dir: &tempfile::TempDir) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! Networks that are not ours alone: behind a relay (isc-dhcp-relay), and beside another DHCP server (dnsmasq). The client is
 //! isc-dhcp-client, or busybox's udhcpc.
 
-use super::site::{self, ApiServer, OTHER, client, field, path, udhcpc, udhcpc_at, until};
-use super::{MAC, RELAYED, boot_is_ready};
+use super::site::{self, ApiServer, OTHER, US, client, field, path, udhcpc, udhcpc_at, until};
+use super::{MAC, RELAYED};
 use sandbox::preflight;
 use std::path::Path;
 
@@ -106,7 +106,7 @@ pub async fn beside_another_server(test: &str, site: &ApiServer, dir: &tempfile:
     let Some(program) = part(test, preflight::unpacked(DNSMASQ.0, DNSMASQ.1).await) else { return };
     let _other = site::dnsmasq(&program, &path(dir, "dnsmasq.log")).await;
     let log = path(dir, "foreign.log");
-    let service = boot_is_ready(site, &arguments, &log).await;
+    let service = site::boot(&site.kubeconfig, &arguments, US, &log).await;
     let wanted = &format!("option dhcp-server-identifier {OTHER};");
     let config = "reject 10.88.0.1;";
     let asked = Dhclient { interface: "eth0", mac: MAC, config, wanted, ..Dhclient::default() };
@@ -116,7 +116,7 @@ pub async fn beside_another_server(test: &str, site: &ApiServer, dir: &tempfile:
     drop(service);
     arguments.push("--dhcp=Proxy".to_owned());
     let log = path(dir, "proxy.log");
-    let _service = boot_is_ready(site, &arguments, &log).await;
+    let _service = site::boot(&site.kubeconfig, &arguments, US, &log).await;
     let lease = udhcpc(dir, MAC, &[]).await.expect("a lease");
     assert_eq!(field(&lease, "serverid"), OTHER);
     let said = std::fs::read_to_string(&log).expect("a log");

@@ -1,8 +1,8 @@
 //! The mode `Session`, the default: two starts of an installer with one token, of which one is served. TLS, keys and calls are the
 //! installer's own.
 
-use super::{Agent, INVENTORY, MAC, boot_is_ready, wrong_server};
-use crate::site::{ApiServer, US, client, path, until};
+use super::{Agent, INVENTORY, MAC, wrong_server};
+use crate::site::{self, ApiServer, US, client, path, until};
 use api::HardwareReport;
 use api::report::{AgentRefusedReason, HardwareReportStatus};
 use api::tinkerbell::{Template, Workflow};
@@ -61,7 +61,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     let mut given: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--agents=")).cloned().collect();
     given.extend([format!("--token-key={}", key.display()), format!("--metrics={METRICS}")]);
     let log = path(dir, "sessions.log");
-    let service = boot_is_ready(site, &given, &log).await;
+    let service = site::boot(&site.kubeconfig, &given, US, &log).await;
     let workflows: Api<Workflow> = Api::namespaced(site.admin.clone(), INVENTORY);
     let object = json!({"metadata": {"name": "s"}, "spec": {
         "templateRef": "t", "hardwareRef": "s1", "hardwareMap": {"device_1": MAC}}});
@@ -99,7 +99,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     // Another process of the service knows the session, and its key is the same.
     drop(service);
     let log = path(dir, "sessions-again.log");
-    let _service = boot_is_ready(site, &given, &log).await;
+    let _service = site::boot(&site.kubeconfig, &given, US, &log).await;
     until("the first start is known", async || {
         first.agent.say(&worker_id, &action, StateType::Success).await.map_err(|error| error.to_string())
     })

@@ -152,7 +152,7 @@ async fn install(test: &str, way: &Way) {
     let folder = Folder::given();
     prepare(&api).await;
     let _neighbour = neighbour(way, &folder).await;
-    let boot = Replicas::start(way, &api, &folder);
+    let boot = Replicas::start(way, &api, &folder).await;
     folder.serve_images();
     let server = match way.cable {
         Cable::Direct => ("s1", MAC),

@@ -19,9 +19,10 @@ struct Replica {
 }
 
 impl Replicas {
-    pub fn start(way: &Way, api: &ApiServer, folder: &Folder) -> Self {
+    pub async fn start(way: &Way, api: &ApiServer, folder: &Folder) -> Self {
         let addresses: &[&str] = if way.replicas { &[US, SECOND] } else { &[US] };
-        let all = addresses.iter().enumerate().map(|(at, own)| {
+        let mut all = Vec::new();
+        for (at, own) in addresses.iter().enumerate() {
             let log = folder.file(&format!("boot-{at}.log"));
             let mut arguments = folder.arguments();
             arguments.extend(way.arguments.iter().map(|argument| (*argument).to_owned()));
@@ -33,9 +34,9 @@ impl Replicas {
                 let done = Command::new("ip").args(words).status().expect("ip starts");
                 assert!(done.success(), "{words:?}");
             }
-            Replica { running: Some(wire::boot(&api.kubeconfig, &arguments, &log)), log }
-        });
-        Self(Mutex::new(all.collect()))
+            all.push(Replica { running: Some(wire::boot(&api.kubeconfig, &arguments, own, &log).await), log });
+        }
+        Self(Mutex::new(all))
     }
 
     /// What they have said, that of those that were ended first.

@@ -26,6 +26,8 @@ pub use api_server::ApiServer;
 pub const OTHER: &str = "10.88.0.3";
 /// Where the boot service is.
 pub const US: &str = "10.88.0.1";
+/// Where agents are served, over TCP: the last that the boot service opens.
+const AGENTS: u16 = 42113;
 /// The namespaces of clients and neighbour, for the test inside the first.
 const INSIDE: &str = "METALPLANE_BOOT_TEST_CLIENTS";
 const NEIGHBOUR: &str = "METALPLANE_BOOT_TEST_NEIGHBOUR";
@@ -155,11 +157,18 @@ impl Running {
     }
 }
 
-/// The boot service as it is shipped, in the first namespace.
-pub fn boot(kubeconfig: &Path, arguments: &[String], log: &Path) -> Running {
+/// The boot service as it is shipped, in the first namespace: started, and listening at its address `own`.
+pub async fn boot(kubeconfig: &Path, arguments: &[String], own: &str, log: &Path) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_boot"));
     command.arg(format!("--kubeconfig={}", kubeconfig.display())).args(arguments);
-    Running::start(command.args(["--log-filter=info,boot=debug"]).env("NO_COLOR", "1"), log)
+    let service = Running::start(command.args(["--log-filter=info,boot=debug"]).env("NO_COLOR", "1"), log);
+    until("the boot service listens", async || {
+        // Not asked from the clients' side, which has no address yet.
+        let connected = tokio::net::TcpStream::connect((own, AGENTS)).await;
+        connected.map_err(|error| format!("{error}\n{}", std::fs::read_to_string(log).unwrap_or_default()))
+    })
+    .await;
+    service
 }
 
 /// A program of a Debian package in the neighbour's namespace.
