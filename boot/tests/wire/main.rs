@@ -1,6 +1,7 @@
 //! The boot service with a real API server, under the rights that the chart gives, and clients that others wrote: busybox's udhcpc
 //! and tftp, curl; in [`origin`] an image of nginx's; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
 
+mod current;
 mod graph;
 mod netboot;
 mod networks;
@@ -73,6 +74,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     Box::pin(graph::workflow(&site)).await;
     Box::pin(references::workflows(test, &site)).await;
     Box::pin(older::workflow(test, &site)).await;
+    Box::pin(current::workflow(test, &site)).await;
     drop(service);
     Box::pin(sessions::workflow(&site, &dir, &arguments)).await;
     networks::beside_another_server(test, &site, &dir, arguments).await;

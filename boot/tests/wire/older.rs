@@ -1,13 +1,11 @@
 //! Upstream's own worker of the older generation, tink v0.12.2's virtual-worker, which says that it ran its actions and runs none.
 
-use super::site::{ApiServer, US, client, until};
+use super::site::{self, ApiServer, US, client, until};
 use super::{INVENTORY, MAC};
 use api::tinkerbell::{Template, Workflow};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const TASKS: &str = "
 version: '0.1'
@@ -19,31 +17,19 @@ tasks:
   actions: [{name: hello, image: hello, timeout: 60}, {name: world, image: world}]
 ";
 
-fn worker() -> Result<PathBuf, String> {
-    Command::new("go")
-        .arg("version")
-        .output()
-        .map_err(|error| format!("Go is missing ({error}), which builds virtual-worker"))?;
-    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/build.sh");
-    let built = Command::new(build).arg("tink").output().map_err(|error| error.to_string())?;
-    let errors = String::from_utf8_lossy(&built.stderr).into_owned();
-    assert!(built.status.success(), "tools/build.sh tink: {errors}");
-    Ok(Path::new(String::from_utf8_lossy(&built.stdout).trim()).join("virtual-worker"))
-}
-
-pub async fn workflow(test: &str, site: &ApiServer) {
-    let worker = match worker() {
-        Ok(worker) => worker.display().to_string(),
+pub async fn workflow(test: &str, server: &ApiServer) {
+    let worker = match site::built("tink") {
+        Ok(folder) => folder.join("virtual-worker").display().to_string(),
         Err(reason) => {
             eprintln!("SKIP {test}: {reason}");
             return;
         }
     };
-    let templates: Api<Template> = Api::namespaced(site.admin.clone(), INVENTORY);
+    let templates: Api<Template> = Api::namespaced(server.admin.clone(), INVENTORY);
     let template = json!({"metadata": {"name": "older"}, "spec": {"data": TASKS}});
     let template: Template = serde_json::from_value(template).expect("a Template");
     templates.create(&PostParams::default(), &template).await.expect("created");
-    let workflows: Api<Workflow> = Api::namespaced(site.admin.clone(), INVENTORY);
+    let workflows: Api<Workflow> = Api::namespaced(server.admin.clone(), INVENTORY);
     let object = json!({"metadata": {"name": "older"}, "spec": {
         "templateRef": "older", "hardwareRef": "s1", "hardwareMap": {"device_1": MAC}}});
     let object: Workflow = serde_json::from_value(object).expect("a Workflow");

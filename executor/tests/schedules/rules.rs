@@ -33,15 +33,16 @@ pub enum Rule {
 /// counts. All three guard the moment in which a DPU comes back that is taken for down, and the others are still there.
 const MISSED: [(Rule, u64); 8] = [
     (Rule::HoldIsRespected, 0),
-    (Rule::HoldIsTakenBySwap, 249),
-    (Rule::GoneIsSeen, 193),
-    (Rule::PodEndIsSeen, 138),
-    (Rule::HoldIsEmptiedBySwap, 456),
-    (Rule::StorageRefuses, 210),
-    (Rule::SilenceIsNoProof, 81),
+    (Rule::HoldIsTakenBySwap, 340),
+    (Rule::GoneIsSeen, 388),
+    (Rule::PodEndIsSeen, 221),
+    (Rule::HoldIsEmptiedBySwap, 461),
+    (Rule::StorageRefuses, 342),
+    (Rule::SilenceIsNoProof, 85),
     (Rule::RebootForgets, 1),
 ];
-/// So many from there on are tried: which number shows it moves when the model or the planner does.
+/// So many from there on are tried: which number shows it moves when the model or the planner does. The test says which it is now:
+/// whoever finds another one here writes it down, for each that is tried first takes a sixth of a second.
 const TRIED: u64 = 500;
 
 #[test]

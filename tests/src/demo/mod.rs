@@ -146,6 +146,11 @@ async fn show(story: &Story, keep: bool, agents: Agents, options: Options, parts
         result?;
         ended?;
     }
+    if parts.len() > 1 {
+        println!(
+            "\nmake demo PART=workflow shows more of servers without a DPU: a reinstallation, and a release with its disks erased\n"
+        );
+    }
     match parts.contains(&Part::Machine) {
         true => report::last_line(),
         false => {
@@ -163,6 +168,9 @@ async fn tell(story: &Story, site: &Site, keep: bool, parts: &[Part]) -> Result<
             Part::Network => network::show(story, site).await?,
             Part::Workflow => workflow::show(story, site).await?,
         }
+    }
+    if parts == [Part::Workflow] {
+        workflow::show_more(story, site).await?;
     }
     if !keep {
         remove(story, site).await?;

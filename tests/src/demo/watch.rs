@@ -1,8 +1,9 @@
-//! Shows a machine's conditions as they change, until it runs.
+//! Shows a machine's conditions as they change, until it runs, or is gone.
 
 use super::{BOOT_LIMIT, Story};
 use crate::site::{Site, until};
 use anyhow::Result;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,29 @@ pub(super) async fn machine(story: &Story, site: &Site, name: &str, wanted: Unti
             }
         }
         Ok(if running && reachable { Ok(()) } else { Err(waiting) })
+    })
+    .await
+}
+
+/// What it says of one of its conditions.
+pub(super) fn condition<'a>(machine: &'a Value, type_: &str) -> &'a Value {
+    let mut all = machine["status"]["conditions"].as_array().into_iter().flatten();
+    all.find(|condition| condition["type"] == type_).unwrap_or(&Value::Null)
+}
+
+/// Its deletion was asked for; what it waits for is shown.
+pub(super) async fn until_gone(story: &Story, site: &Site, name: &str) -> Result<()> {
+    let mut shown = String::new();
+    until(&format!("{name} is gone"), BOOT_LIMIT, async || {
+        let Some(machine) = site.get(&["bmm", name]).await? else { return Ok(Ok(())) };
+        let ready = condition(&machine, "Ready");
+        let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
+        let (reason, message) = (text("reason"), text("message"));
+        if shown != reason {
+            story.say(&format!("    {reason}: {message}"));
+            shown.clone_from(&reason);
+        }
+        Ok(Err(format!("{reason}: {message}")))
     })
     .await
 }

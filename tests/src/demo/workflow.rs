@@ -1,7 +1,7 @@
 //! A server without a DPU: switched on, it is discovered; written down, a Tinkerbell workflow installs it on its own disk, over the network; then it runs like any other machine.
 
-use super::Story;
 use super::watch::{self, Until};
+use super::{BOOT_LIMIT, NAMESPACE, Story};
 use crate::site::{GuestKind, INVENTORY_NAMESPACE, Site, until};
 use anyhow::{Result, ensure};
 use api::labels::UNAPPROVED;
@@ -10,7 +10,17 @@ use std::time::Duration;
 
 pub(super) const SERVER: &str = "server-3";
 const MACHINE: &str = "bm-03";
+const HARDWARE: &str = "rack1-u03";
+const NETBOOT_AWAITED: &str = "NetbootAwaited";
 const MANIFEST: &str = include_str!("../../../examples/bm-03-workflow.yaml");
+/// Beside the chart's, which keeps what is on the disks.
+const ERASES: &str = "apiVersion: metalplane.io/v1alpha1
+kind: HardwarePolicy
+metadata: {name: erases, namespace: metalplane-inventory}
+spec:
+  selector: {matchLabels: {metalplane.io/class: bare}}
+  releasePolicy: {localDisks: Erase}
+";
 const LIMIT: Duration = Duration::from_secs(60);
 /// Firmware, iPXE, kernel and the agent's first question, without KVM.
 const DISCOVERED: Duration = Duration::from_secs(240);
@@ -47,18 +57,57 @@ async fn discovered(story: &Story, site: &Site) -> Result<()> {
 pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     story.say("kubectl apply -f examples/bm-03-workflow.yaml (with the tiny image)");
     site.apply(&manifest(site).await?).await?;
+    explained(story, site).await?;
     watch::machine(story, site, MACHINE, Until::Runs).await?;
+    answers(story, site, "the system that was installed on the server's own disk").await?;
+    println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
+    println!("{}", site.kubectl(&["get", "bmm"]).await?);
+    story.say("kubectl get hwr: what network boot has seen of the server");
+    println!("{}", site.kubectl(&["get", "hwr", "-n", INVENTORY_NAMESPACE]).await?);
+    Ok(())
+}
+
+/// What takes minutes more: shown where this part alone is.
+pub(super) async fn show_more(story: &Story, site: &Site) -> Result<()> {
+    story.say(&format!("bmctl reinstall {MACHINE} --yes --wait"));
+    let limit = format!("{}s", BOOT_LIMIT.as_secs());
+    println!("{}", site.bmctl(&["reinstall", MACHINE, "--yes", "--wait", "--timeout", &limit]).await?);
+    watch::machine(story, site, MACHINE, Until::Runs).await?;
+    answers(story, site, "the system that was installed anew").await?;
+    println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
+
+    story.say("kubectl apply: a HardwarePolicy by which servers without a DPU are given back erased");
+    site.apply(ERASES).await?;
+    story.say(&format!("kubectl delete bmm {MACHINE}"));
+    site.kubectl(&["delete", "bmm", MACHINE, "-n", NAMESPACE, "--wait=false"]).await?;
+    watch::until_gone(story, site, MACHINE).await?;
+    story.say(&format!("bmctl hardware get {HARDWARE}: free again, and what was erased, and how that was checked"));
+    println!("{}", site.bmctl(&["hardware", "get", HARDWARE]).await?);
+    site.delete(ERASES).await.map(drop)
+}
+
+/// Asked in the middle of it: what is awaited.
+async fn explained(story: &Story, site: &Site) -> Result<()> {
+    until("its server has asked the network", DISCOVERED, async || {
+        let machine = site.get(&["bmm", MACHINE]).await?.unwrap_or_default();
+        let ready = watch::condition(&machine, "Ready");
+        let is_asked = ready["reason"] == NETBOOT_AWAITED;
+        Ok(if is_asked { Ok(()) } else { Err(ready.to_string()) })
+    })
+    .await?;
+    story.say(&format!("bmctl explain {MACHINE}: what it waits for"));
+    println!("{}", site.bmctl(&["explain", MACHINE]).await?);
+    Ok(())
+}
+
+async fn answers(story: &Story, site: &Site, who: &str) -> Result<()> {
     let address = Provisioned::of(SERVER)?.address.to_string();
     until(&format!("{address} answers"), LIMIT, async || {
         let asked = site.enter(CONTROL_PLANE, &["ping", "-c", "1", "-W", "1", &address]).await;
         Ok(asked.map(drop).map_err(|error| format!("{error:#}")))
     })
     .await?;
-    story.say(&format!("{address} answers ping: the system that was installed on the server's own disk"));
-    println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
-    println!("{}", site.kubectl(&["get", "bmm"]).await?);
-    story.say("kubectl get hwr: what network boot has seen of the server");
-    println!("{}", site.kubectl(&["get", "hwr", "-n", INVENTORY_NAMESPACE]).await?);
+    story.say(&format!("{address} answers ping: {who}"));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! A machine's whole life, as its user sees it.
 
 use super::machine::{Machine, SOON, SOON_FLAG};
-use super::on_servers;
+use super::{flooded, on_servers};
 use anyhow::{Context, Result, ensure};
 use api::labels;
 use planner::dpu::boot_disk::BootDiskReads;
@@ -49,6 +49,7 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         guest.line("the guest read its name from the seed", from, SOON, |line| line.contains("bm-01")).await?;
         disks(&machine, &guest).await?;
         interfaces(&machine, &guest).await?;
+        flooded::interface(&machine, &guest).await?;
         groups(&machine).await?;
         restart(&machine, &guest).await?;
         machine.delete().await?;

@@ -168,8 +168,8 @@ fn an_answer_to_the_agent_is_lost() {
 
 #[test]
 fn one_write_meets_a_conflict() {
-    every(Who::Controller, Fault::Refuse, 6);
-    every(Who::Agent, Fault::Refuse, 6);
+    every(Who::Controller, Fault::Refuse, wide(6));
+    every(Who::Agent, Fault::Refuse, wide(6));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_dead_agents_request_arrives_late() {
 
 #[test]
 fn everything_goes_wrong_with_a_dpu_that_shares_its_hosts_power() {
-    everything(Kind::SharedPower, 23);
+    everything(Kind::SharedPower, wide(23));
 }
 
 #[test]

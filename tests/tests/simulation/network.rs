@@ -1,14 +1,14 @@
 //! Vpcs, Subnets and SecurityGroups, made and deleted in the worst order, and a north-bound database that is away or changed by
 //! hand.
 
-use super::{cases, each, sample, seed, simulate};
+use super::{cases, each, sample, seed, simulate, wide};
 use std::sync::OnceLock;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::{Simulation, counted, network as scene, token, way_out};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {
-    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::Late], 200, 41);
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::Late], 200, wide(41));
     let wanted = two_vpcs_rows();
     each(cases, |plan| {
         simulate(async {

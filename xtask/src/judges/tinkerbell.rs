@@ -1,6 +1,6 @@
 //! Tinkerbell's place: our definitions against those that controller-gen makes from upstream's types, the bytes of both generations of its
-//! agent protocol, its own `virtual-worker` against `boot` under a real API server, a server that installs itself, and manifests as
-//! Tinkerbell's users write them through their states by the real kubectl. Upstream's newer agent is not run: it wants containers.
+//! agent protocol, its own `virtual-worker` and its agent of today, with a containerd, against `boot` under a real API server, a server
+//! that installs itself, and manifests as Tinkerbell's users write them through their states by the real kubectl.
 
 use super::{Bench, Judge, Verdict, cases};
 use crate::test;

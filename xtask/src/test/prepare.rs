@@ -6,8 +6,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Modules below tools/ whose programs tests run.
-const MODULES: [&str; 9] =
-    ["tinkerbell", "tink", "kubernetes", "provisioner", "containerd", "cnitool", "helm", "mock-driver", "gotemplate"];
+const MODULES: [&str; 10] = [
+    "tinkerbell",
+    "tink",
+    "tinkagent",
+    "kubernetes",
+    "provisioner",
+    "containerd",
+    "cnitool",
+    "helm",
+    "mock-driver",
+    "gotemplate",
+];
 
 /// Gets the packages of the sandbox; gives the environment in which their programs are found.
 pub(crate) fn packages() -> Result<Environment> {

@@ -171,6 +171,17 @@ pub async fn boot(kubeconfig: &Path, arguments: &[String], own: &str, log: &Path
     service
 }
 
+/// The folder of what `tools/` builds with Go.
+pub fn built(module: &str) -> Result<PathBuf, String> {
+    let go = Command::new("go").arg("version").output();
+    go.map_err(|error| format!("Go is missing ({error}), which builds tools/{module}"))?;
+    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/build.sh");
+    let built = Command::new(build).arg(module).output().map_err(|error| error.to_string())?;
+    let errors = String::from_utf8_lossy(&built.stderr).into_owned();
+    assert!(built.status.success(), "tools/build.sh {module}: {errors}");
+    Ok(PathBuf::from(String::from_utf8_lossy(&built.stdout).trim()))
+}
+
 /// A program of a Debian package in the neighbour's namespace.
 pub fn neighbour(program: &(PathBuf, BTreeMap<String, String>), words: &[&str], log: &Path) -> Running {
     let namespace = std::env::var(NEIGHBOUR).expect("inside");

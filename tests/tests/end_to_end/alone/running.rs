@@ -27,6 +27,7 @@ fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
         // First: a kubelet that has just started has no token for its pods yet, and starts none while there is no API server.
         away(site, &machine, &probe).await.context("the API server away, the agent killed")?;
         kubelet_and_switch(&machine, &probe).await.context("kubelet and Open vSwitch killed")?;
+        chassis(&machine, &probe).await.context("ovn-controller and the switch's database killed")?;
         leaders(site, &machine).await.context("controller and kube-controller-manager killed")?;
         site.remove_probe(&machine.on().dpu(), PROBE).await?;
 
@@ -68,6 +69,17 @@ async fn kubelet_and_switch(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<
     .await?;
     probe.hears(machine.address, SOON).await?;
     aborted(machine, probe).await?;
+    machine.wait_ready().await
+}
+
+/// The flows stay while nobody is there who makes them, and are made anew after.
+async fn chassis(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
+    let (sandbox, dpu) = (&machine.site.sandbox, machine.on().dpu());
+    for process in ["ovn-controller", "ovsdb-server"].map(|process| format!("{dpu}/{process}")) {
+        sandbox.kill_process(&process).await?;
+        sandbox.start_process(&process).await?;
+    }
+    probe.hears(machine.address, SOON).await?;
     machine.wait_ready().await
 }
 

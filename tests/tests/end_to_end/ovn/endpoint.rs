@@ -1,15 +1,15 @@
 //! Where packets come from and go to: a network namespace on a chassis, with a port of the chassis' bridge; or a pod.
 
 use super::draw::PORTS;
+use crate::flooded::FLOOD;
 use crate::machine::SOON;
+use crate::perl::Perl;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
 use tests::site::{ORDINARY_NODE, Site, until};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin};
+use tokio::io::AsyncWriteExt;
 
 const LISTEN: &str = include_str!("listen.pl");
 const SEND: &str = include_str!("send.pl");
@@ -28,8 +28,7 @@ pub(super) struct Endpoint {
     inside: String,
     /// Of the switch's end, and of the namespace; empty: a pod's, which kubelet made.
     device: String,
-    heard: Arc<Mutex<Vec<String>>>,
-    listener: Option<Child>,
+    listener: Option<Perl>,
 }
 
 impl Endpoint {
@@ -41,52 +40,35 @@ impl Endpoint {
     pub(super) async fn listen(&mut self, site: &Site) -> Result<()> {
         let ports = PORTS.map(|port| port.to_string());
         let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
-        let (child, _) = self.start(site, LISTEN, &ports, self.heard.clone()).await?;
-        self.listener = Some(child);
+        self.listener = Some(self.perl(site, LISTEN, &ports).await?);
         Ok(())
     }
 
     /// One end of a connection: `arguments` of `talk.pl`.
     pub(super) async fn talk(&self, site: &Site, arguments: &[&str]) -> Result<Talk> {
-        let heard = Arc::<Mutex<Vec<String>>>::default();
-        let (program, stdin) = self.start(site, TALK, arguments, heard.clone()).await?;
-        Ok(Talk { name: self.name.clone(), heard, stdin: tokio::sync::Mutex::new(stdin), _program: program })
+        Ok(Talk(self.perl(site, TALK, arguments).await?))
     }
 
-    async fn start(
-        &self,
-        site: &Site,
-        program: &str,
-        arguments: &[&str],
-        heard: Arc<Mutex<Vec<String>>>,
-    ) -> Result<(Child, ChildStdin)> {
-        let mut command = site.sandbox.enter(&self.node);
-        command.args(["nsenter", &self.inside, "perl", "-e", program]).args(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().context("start perl")?;
-        let stdin = child.stdin.take().context("its input")?;
-        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-        let first = lines.next_line().await?;
-        ensure!(first.as_deref() == Some("ready"), "the program in {} said {first:?}", self.name);
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                heard.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        });
-        Ok((child, stdin))
+    /// Sends by UDP all the time, until the value ends.
+    pub(super) async fn flood(&self, site: &Site, port: u16, payload: &str, to: &[String]) -> Result<Perl> {
+        let port = port.to_string();
+        let arguments: Vec<&str> = [port.as_str(), payload].into_iter().chain(to.iter().map(String::as_str)).collect();
+        self.perl(site, FLOOD, &arguments).await
+    }
+
+    async fn perl(&self, site: &Site, program: &str, arguments: &[&str]) -> Result<Perl> {
+        let mut inside = site.sandbox.enter(&self.node);
+        inside.args(["nsenter", &self.inside]);
+        Perl::start(inside, &self.name, program, arguments).await
     }
 
     pub(super) async fn run(&self, site: &Site, args: &[&str]) -> Result<String> {
         site.enter(&self.node, &[&["nsenter", self.inside.as_str()], args].concat()).await
     }
 
-    /// Everything since it was asked last.
+    /// Everything since it began to.
     pub(super) fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(super) fn forget(&self) {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.listener.as_ref().map(Perl::heard).unwrap_or_default()
     }
 
     /// Sends and returns when everything is sent, or given up.
@@ -103,8 +85,8 @@ impl Endpoint {
     }
 
     pub(super) async fn remove(&mut self, site: &Site) -> Result<()> {
-        if let Some(mut listener) = self.listener.take() {
-            listener.kill().await.context("end a listener")?;
+        if let Some(listener) = self.listener.take() {
+            listener.end().await?;
         }
         if !self.device.is_empty() {
             let device = &self.device;
@@ -118,28 +100,19 @@ impl Endpoint {
 }
 
 /// One end of a connection that is open.
-pub(super) struct Talk {
-    name: String,
-    heard: Arc<Mutex<Vec<String>>>,
-    stdin: tokio::sync::Mutex<ChildStdin>,
-    /// Ends with this value.
-    _program: Child,
-}
+pub(super) struct Talk(Perl);
 
 impl Talk {
     pub(super) async fn says(&self, protocol: &str, text: &str) -> Result<()> {
-        let mut stdin = self.stdin.lock().await;
-        stdin.write_all(format!("{protocol} {text}\n").as_bytes()).await.context("tell it")?;
-        stdin.flush().await.context("tell it")
+        self.0.is_told(&format!("{protocol} {text}")).await
     }
 
     pub(super) fn has_heard(&self, protocol: &str, text: &str) -> bool {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.iter().any(|line| *line == format!("{protocol} {text}"))
+        self.0.heard().contains(&format!("{protocol} {text}"))
     }
 
     pub(super) async fn hears(&self, protocol: &str, text: &str) -> Result<()> {
-        let what = format!("{} hears '{text}' by {protocol}", self.name);
+        let what = format!("{} hears '{text}' by {protocol}", self.0.name());
         until(&what, SOON, async || Ok(if self.has_heard(protocol, text) { Ok(()) } else { Err("nothing".to_owned()) }))
             .await
     }
@@ -165,7 +138,6 @@ fn of(vnic: &Value, node: &str, inside: String, device: String) -> Result<Endpoi
         node: node.to_owned(),
         inside,
         device,
-        heard: Arc::default(),
         listener: None,
     })
 }

@@ -9,12 +9,14 @@
 //! | `model.rs` | the first answer |
 //! | `trace.rs` | the third |
 //! | `open.rs`, `talk.pl` | connections that are open while their rule goes |
+//! | `withstand.rs` | what OVN is made of is killed |
 
 mod draw;
 mod endpoint;
 mod model;
 mod open;
 mod trace;
+mod withstand;
 
 use super::machine::SOON;
 use super::on_site;
@@ -300,7 +302,6 @@ impl<'a> Run<'a> {
 
     /// Who has heard each. All that should be heard is waited for; what should not has had as long, and every SYN its second try.
     async fn send(&self, questions: &[Question], expected: &[BTreeSet<String>]) -> Result<Vec<BTreeSet<String>>> {
-        self.endpoints.iter().for_each(Endpoint::forget);
         let mut lines = vec![String::new(); self.endpoints.len()];
         for (number, question) in questions.iter().enumerate() {
             let (protocol, port) = match question.packet {

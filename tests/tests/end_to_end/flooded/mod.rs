@@ -1,0 +1,60 @@
+//! A NIC that is flooded from before its device exists: nothing that no rule allows ever comes out of the switch towards the host, for
+//! its port is closed before it is there.
+
+use super::machine::{Machine, SOON, SOON_FLAG};
+use super::perl::Perl;
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tests::guest::Guest;
+use tests::site::{Place, until};
+
+pub const FLOOD: &str = include_str!("flood.pl");
+const WATCH: &str = include_str!("watch.pl");
+const PAYLOAD: &str = "mp-flood-before-it-exists";
+const FROM: &str = "node-1";
+const PROBE: &str = "probe-flood";
+const ADDRESS: &str = "10.30.0.78";
+/// Locally administered, as the field of a VNic asks.
+const MAC: &str = "02:30:00:00:00:78";
+/// Nobody listens there: what arrives is seen on its way.
+const PORT: u16 = 9;
+
+/// Hot-plugged into a running machine.
+pub async fn interface(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
+    let (site, namespace, dpu) = (machine.site, machine.namespace, machine.on().dpu());
+    let vnic = json!({"subnet": "blue", "addresses": [ADDRESS], "macAddress": MAC, "securityGroups": ["shut"]});
+    site.apply_in(namespace, &object("SecurityGroup", "shut", &json!({"vpc": {"name": "default"}}))).await?;
+    site.apply_in(namespace, &object("VNic", "flooded", &vnic)).await?;
+    let place = Place { namespace, subnet: "blue", address: "10.30.0.249/24" };
+    let probe = site.probe(FROM, PROBE, place).await?;
+    // Nobody answers who has the address, yet.
+    site.enter(FROM, &["ip", "neigh", "replace", ADDRESS, "lladdr", MAC, "nud", "permanent", "dev", PROBE]).await?;
+    let flood = Perl::start(site.sandbox.enter(FROM), FROM, FLOOD, &[&PORT.to_string(), PAYLOAD, ADDRESS]).await?;
+    let watch = Perl::start(site.sandbox.enter(&dpu), &dpu, WATCH, &[PAYLOAD]).await?;
+    let arrives = || watch.heard().iter().any(|device| device.starts_with("mp"));
+
+    let from = guest.printed().len();
+    machine
+        .bmctl(&["addinterface", machine.name, "shut", "--vnic", "flooded", "--wait", "--timeout", SOON_FLAG])
+        .await?;
+    let two = |line: &str| line.contains("MP-NIC") && line.matches('=').count() >= 2;
+    guest.line("the guest sees the new interface", from, SOON, two).await?;
+    probe.hears(machine.address, SOON).await?;
+    ensure!(!arrives(), "packets that no rule allows came to the new interface");
+    let open = json!({"spec": {"ingress": [{"ports": [{"protocol": "UDP", "port": PORT}]}]}}).to_string();
+    machine.kubectl(&["patch", "sg", "shut", "--type=merge", "-p", &open]).await?;
+    until("the same packets come once a rule allows them", SOON, async || {
+        Ok(if arrives() { Ok(()) } else { Err(format!("they were seen on {:?}", watch.heard().last())) })
+    })
+    .await?;
+
+    flood.end().await?;
+    watch.end().await?;
+    site.remove_probe(FROM, PROBE).await?;
+    machine.bmctl(&["removeinterface", machine.name, "shut", "--wait", "--timeout", SOON_FLAG]).await?;
+    machine.kubectl(&["delete", "vnic/flooded", "sg/shut", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
+}
+
+fn object(kind: &str, name: &str, spec: &serde_json::Value) -> String {
+    json!({"apiVersion": "metalplane.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}).to_string()
+}
