@@ -43,8 +43,8 @@ tasks:
   worker: '{{{{.device_1}}}}'
   environment: {{EMPTY: '', MODE: 0600}}
   actions:
-  - {{name: hello, image: {IMAGE}, timeout: 60, command: [/action, --version]}}
-  - {{name: world, image: {IMAGE}, timeout: 60, command: [/action, {last}]}}
+  - {{name: hello, image: {IMAGE}, timeout: 60, command: [--version]}}
+  - {{name: world, image: {IMAGE}, timeout: 60, command: ['{last}']}}
 "
     )
 }
@@ -85,9 +85,9 @@ address = '{shown}/containerd.sock'
         [&containerd, &runc.parent().expect("a folder").to_owned()].map(|folder| folder.display().to_string());
     let log = dir.join("agent.log");
     let mut command = Command::new("nsenter");
-    // What `ip netns exec` mounts hides the control groups, which containers are put into.
-    let clients = site::clients().expect("inside");
-    command.args(["--target", "1", "--mount", &format!("--net=/run/netns/{clients}")]);
+    // What `ip netns exec` mounts hides the control groups, which containers are put into: whoever started us has the ones of before.
+    let (outside, clients) = (std::os::unix::process::parent_id(), site::clients().expect("inside"));
+    command.args([&format!("--target={outside}"), "--mount", &format!("--net=/run/netns/{clients}")]);
     command.args(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", RUN, "sh"]);
     command.args([&*dir.to_string_lossy(), NAMESPACE, &*agent.join("agent").to_string_lossy(), MAC]);
     command.arg(format!("{US}:42113")).env("PATH", format!("{}:{inherited}", folders.join(":")));
