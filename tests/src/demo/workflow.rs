@@ -12,6 +12,8 @@ pub(super) const SERVER: &str = "server-3";
 const MACHINE: &str = "bm-03";
 const HARDWARE: &str = "rack1-u03";
 const NETBOOT_AWAITED: &str = "NetbootAwaited";
+const SILENT: &str = "has not seen the server";
+const INSTALLING: &str = "Installing";
 const MANIFEST: &str = include_str!("../../../examples/bm-03-workflow.yaml");
 /// Beside the chart's, which keeps what is on the disks.
 const ERASES: &str = "apiVersion: metalplane.io/v1alpha1
@@ -57,8 +59,7 @@ async fn discovered(story: &Story, site: &Site) -> Result<()> {
 pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     story.say("kubectl apply -f examples/bm-03-workflow.yaml (with the tiny image)");
     site.apply(&manifest(site).await?).await?;
-    explained(story, site).await?;
-    watch::machine(story, site, MACHINE, Until::Runs).await?;
+    tokio::try_join!(watch::machine(story, site, MACHINE, Until::Runs), explained(story, site))?;
     answers(story, site, "the system that was installed on the server's own disk").await?;
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
     println!("{}", site.kubectl(&["get", "bmm"]).await?);
@@ -86,12 +87,13 @@ pub(super) async fn show_more(story: &Story, site: &Site) -> Result<()> {
     site.delete(ERASES).await.map(drop)
 }
 
-/// Asked in the middle of it: what is awaited.
+/// Asked in the middle of it: what is awaited, once the firmware has been heard.
 async fn explained(story: &Story, site: &Site) -> Result<()> {
     until("its server has asked the network", DISCOVERED, async || {
         let machine = site.get(&["bmm", MACHINE]).await?.unwrap_or_default();
         let ready = watch::condition(&machine, "Ready");
-        let is_asked = ready["reason"] == NETBOOT_AWAITED;
+        let is_silent = ready["message"].as_str().is_none_or(|message| message.contains(SILENT));
+        let is_asked = ready["reason"] == INSTALLING || ready["reason"] == NETBOOT_AWAITED && !is_silent;
         Ok(if is_asked { Ok(()) } else { Err(ready.to_string()) })
     })
     .await?;
