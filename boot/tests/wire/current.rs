@@ -15,7 +15,7 @@ use std::process::Command;
 /// In the agent's containerd before it is asked for, so that nothing is fetched.
 const IMAGE: &str = "metalplane.local/action:1";
 const NAMESPACE: &str = "tinkerbell";
-const SHIMS: &str = "runc";
+const RUNC: &str = "runc";
 
 /// `/run` of its own: containerd's shims have their sockets there, whatever its configuration says.
 const RUN: &str = r#"
@@ -51,7 +51,7 @@ tasks:
 
 pub async fn workflow(test: &str, server: &ApiServer) {
     let parts = async {
-        let (runc, _) = preflight::unpacked(SHIMS, SHIMS).await.map_err(|error| format!("{error:#}"))?;
+        let (runc, _) = preflight::unpacked(RUNC, RUNC).await.map_err(|error| format!("{error:#}"))?;
         Ok::<_, String>((site::built("tinkagent")?, site::built("containerd")?, runc))
     };
     let (agent, containerd, runc) = match parts.await {

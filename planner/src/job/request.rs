@@ -106,6 +106,16 @@ pub(super) fn shows(host: &HostObserved, change: &BootChange) -> bool {
         BootChange::Always { source, mode } => (host.boot.always, *source, *mode),
         BootChange::First { .. } | BootChange::Restore { .. } => return false,
     };
-    let fits = |there: BootOverride| there.source == source && there.mode.is_none_or(|told| told == mode);
-    overriding.is_some_and(fits)
+    overriding.is_some_and(|there| fits(there, source, mode))
+}
+
+/// What was wished for once stands there for good. Some BMCs have one setting, and tell it as continuous whatever they were asked:
+/// sushy-tools does, in front of libvirt as with its fake systems.
+pub(super) fn shows_for_good(host: &HostObserved, change: &BootChange) -> bool {
+    let BootChange::Next { source, mode } = change else { return false };
+    host.boot.next.is_none() && host.boot.always.is_some_and(|there| fits(there, *source, *mode))
+}
+
+fn fits(there: BootOverride, source: BootSource, mode: BootMode) -> bool {
+    there.source == source && there.mode.is_none_or(|told| told == mode)
 }

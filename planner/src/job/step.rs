@@ -8,7 +8,7 @@
 //! ```
 
 use super::plan::{Action, Answer, COMPLETED, FAILED, LIMIT, Plan, Sent, is, set};
-use super::request::{Request, Wish, change, shows, wish};
+use super::request::{Request, Wish, change, shows, shows_for_good, wish};
 use crate::host::{BmcNeed, HostObserved, Medium, MediumChange, PowerAction, PowerState};
 use crate::meta::name;
 use crate::observed::{BmcProblem, BmcSeen};
@@ -18,6 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// A power cycle: that the host was read off.
 const POWERED_OFF: &str = "PoweredOff";
+/// Of a Task that is completed all the same.
+const FOR_GOOD: &str = "the BMC shows the override as continuous: the host boots so until another one is set";
 const FIRST: SignedDuration = SignedDuration::from_secs(5);
 const LAST: SignedDuration = SignedDuration::from_secs(60);
 
@@ -135,12 +137,19 @@ fn judge(wish: &Wish, host: &HostObserved, is_off: bool, sent: Option<&Sent>) ->
         Wish::Reset => power(PowerAction::WarmReset),
         Wish::Boot { .. } => match change(wish, &host.boot) {
             Some(change) if shows(host, &change) => Judged::Done(None),
+            Some(change) if is_for_good(&change, host, sent) => Judged::Done(Some(FOR_GOOD.to_owned())),
             Some(change) => Judged::Wants(Request::Boot(change)),
             None => Judged::Done(None),
         },
         Wish::Medium(change) if change.is_shown(&host.medium) || is_untold(change, host, sent) => Judged::Done(None),
         Wish::Medium(change) => Judged::Wants(Request::Medium(change.clone())),
     }
+}
+
+/// It accepted the override once, and shows it as one that stays: asking again would change nothing.
+fn is_for_good(change: &BootChange, host: &HostObserved, sent: Option<&Sent>) -> bool {
+    let accepted = |sent: &Sent| sent.answer == Answer::Accepted && sent.request == Request::Boot(change.clone());
+    shows_for_good(host, change) && sent.is_some_and(accepted)
 }
 
 /// Some BMCs show that a medium is inserted, and not which: what they accepted last is what is there.

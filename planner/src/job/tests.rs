@@ -1,7 +1,8 @@
 use super::*;
 use crate::event::{Event, Told};
 use crate::host::{
-    BootChange, BootOverride, BootSource, HostObserved, MediaUrl, Medium, MediumChange, PowerAction, PowerState,
+    BootChange, BootMode, BootOverride, BootSource, HostObserved, MediaUrl, Medium, MediumChange, PowerAction,
+    PowerState,
 };
 use crate::meta::{name, uid};
 use crate::observed::BmcProblem;
@@ -45,6 +46,8 @@ struct World {
     media: Vec<MediumChange>,
     /// The BMC does not tell which image is inserted.
     untold: bool,
+    /// The BMC shows as continuous what was asked for once.
+    for_good: bool,
     /// The Events of the Job.
     events: Vec<Told>,
 }
@@ -74,6 +77,7 @@ impl World {
             readable: true,
             media: Vec::new(),
             untold: false,
+            for_good: false,
             events: Vec::new(),
         }
     }
@@ -151,6 +155,9 @@ impl World {
             Request::Power(PowerAction::On) => self.host.power = PowerState::On,
             Request::Power(PowerAction::SoftOff | PowerAction::ForceOff) => self.host.power = PowerState::Off,
             Request::Power(PowerAction::WarmReset) => self.resets += 1,
+            Request::Boot(BootChange::Next { source, mode }) if self.for_good => {
+                self.host.boot.always = Some(BootOverride { source: *source, mode: Some(*mode) });
+            }
             Request::Boot(BootChange::Next { source, mode }) => {
                 self.host.boot.next = Some(BootOverride { source: *source, mode: Some(*mode) });
             }
@@ -262,6 +269,26 @@ fn what_is_not_served_fails_by_name_and_sends_nothing() {
     let mut w = World::new(power("reset"), PowerState::Off);
     w.run(std::iter::empty());
     assert!(w.failure().contains("the host is off"), "{}", w.failure());
+}
+
+/// As sushy-tools tells it; what stood there before it was asked does not count.
+#[test]
+fn an_override_that_the_bmc_shows_as_continuous_is_one_once_it_was_accepted() {
+    let once = json!([{"oneTimeBootDeviceAction": {"device": ["pxe"], "efiBoot": true}}]);
+    let mut w = World::new(once.clone(), PowerState::Off);
+    w.for_good = true;
+    w.completes();
+    let status = w.o.tasks[0].status.clone().expect("a status");
+    assert!(message(&status.conditions, COMPLETED).contains("shows the override as continuous"), "{status:?}");
+
+    let mut w = World::new(once, PowerState::Off);
+    w.host.boot.always = Some(BootOverride { source: BootSource::Pxe, mode: Some(BootMode::Uefi) });
+    w.completes();
+    assert_eq!(w.host.boot.next.map(|next| next.source), Some(BootSource::Pxe), "it was asked for");
+    let mut w = World::new(json!([{"bootDevice": {"device": "pxe", "persistent": true}}]), PowerState::Off);
+    w.for_good = true;
+    w.completes();
+    assert_eq!(message(&w.o.tasks[0].status.as_ref().expect("a status").conditions, COMPLETED), "");
 }
 
 fn medium(url: Option<&str>) -> Value {

@@ -13,6 +13,7 @@ mod flooded;
 mod guest_power;
 mod holder_pods;
 mod isoboot;
+mod jobs;
 mod ladder;
 mod life;
 mod machine;

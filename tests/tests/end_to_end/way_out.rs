@@ -10,6 +10,8 @@ use tests::site::{ORDINARY_NODE as NODE, Pod, Site, until};
 const HOST: [&str; 2] = ["203.0.113.1", "2001:db8:1::1"];
 const GATEWAY: [&str; 2] = ["203.0.113.10", "2001:db8:1::10"];
 const FLOATING: [&str; 2] = ["203.0.113.20", "2001:db8:1::20"];
+/// Of a Subnet over Geneve and IPv4, where nothing else is said.
+const MTU: u32 = 1442;
 /// Tells whom it was called by, and sends more than fits into a packet.
 const SERVER: &str = r#"alarm 60; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => $ARGV[0], LocalPort => 8080, ReuseAddr => 1) or die $@; $c = $s->accept; print $c $c->peerhost, " ", "x" x 100000; close $c"#;
 const CLIENT: &str = r#"alarm 60; $c = IO::Socket::INET->new(PeerAddr => "$ARGV[0]:8080", Timeout => 5) or die $@; local $/; $_ = <$c>; print((split / /)[0], " ", length)"#;
@@ -179,10 +181,31 @@ async fn both_ways(way: &Way<'_>) -> Result<()> {
         for host in HOST {
             way.passes(true, host).await.with_context(|| format!("out by {node}"))?;
         }
+        sizes(way).await.with_context(|| format!("the MTU, in by {node}"))?;
         let seen = way.tcp(false, "10.40.0.21", FLOATING[0]).await?;
         ensure!(seen == format!("{} 100012", HOST[0]), "inside, by {node}, it was seen as {seen}");
         let seen = way.tcp(true, HOST[0], HOST[0]).await?;
         ensure!(seen == format!("{} 100013", FLOATING[0]), "by {node} it is seen by its own address, not {seen}");
+    }
+    Ok(())
+}
+
+/// From outside, where packets are larger: one of the Subnet's size arrives, the next larger one is told so by the router (RFC 792 and
+/// 1191, RFC 4443 section 3.2), in both families.
+async fn sizes(way: &Way<'_>) -> Result<()> {
+    // Those of an echo request's headers are not counted by ping.
+    for (floating, headers) in FLOATING.into_iter().zip([28, 48]) {
+        let ask = async |size: u32| {
+            let ask = "ping -n -M do -i 0.2 -c 3 -W 2 -s \"$1\" \"$2\" 2>&1 || true";
+            way.site.enter("outside", &["sh", "-c", ask, "sh", &(size - headers).to_string(), floating]).await
+        };
+        // What the kernel has learnt of the path is forgotten: it would tell itself.
+        way.site.enter("outside", &["ip", "route", "flush", "cache"]).await?;
+        let fits = ask(MTU).await?;
+        ensure!(fits.contains(" 0% packet loss"), "{MTU} bytes to {floating}: {fits}");
+        let larger = ask(MTU + 1).await?;
+        let is_told = larger.to_lowercase().contains(&format!("mtu = {MTU}")) || larger.contains(&format!("mtu={MTU}"));
+        ensure!(is_told && larger.contains("100% packet loss"), "{} bytes to {floating}: {larger}", MTU + 1);
     }
     Ok(())
 }
