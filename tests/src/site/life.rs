@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sandbox::cluster::cgroup::Cgroups;
+use sandbox::layout::NodeId;
 use std::time::Duration;
 
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -37,6 +38,15 @@ impl Site {
 
     fn nodes(&self) -> Vec<&str> {
         self.sandbox.ready().nodes.iter().map(|node| node.name.as_str()).collect()
+    }
+
+    /// What the network configuration of a node does: the switch's own devices have their addresses, and are up. A switch that starts
+    /// anew makes them without.
+    pub async fn configure_switch(&self, node: &str) -> Result<()> {
+        let tunnel = format!("{}/24", NodeId::parse(node)?.tunnel_address());
+        self.enter(node, &["ip", "addr", "replace", &tunnel, "dev", "br-phy"]).await?;
+        self.enter(node, &["ip", "link", "set", "br-phy", "up"]).await?;
+        self.enter(node, &["ip", "link", "set", "br-int", "up"]).await.map(drop)
     }
 
     /// Kills what acts, at once; then makes place for the next one: a new pod has no back-off, and no lease to wait for.

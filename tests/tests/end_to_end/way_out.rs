@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tests::site::{ORDINARY_NODE as NODE, Pod, Site, until};
 
 /// The host outside.
-const HOST: [&str; 2] = ["203.0.113.1", "2001:db8:1::1"];
+pub(super) const HOST: [&str; 2] = ["203.0.113.1", "2001:db8:1::1"];
 const GATEWAY: [&str; 2] = ["203.0.113.10", "2001:db8:1::10"];
 const FLOATING: [&str; 2] = ["203.0.113.20", "2001:db8:1::20"];
 /// Of a Subnet over Geneve and IPv4, where nothing else is said.
@@ -16,7 +16,7 @@ const MTU: u32 = 1442;
 const SERVER: &str = r#"alarm 60; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => $ARGV[0], LocalPort => 8080, ReuseAddr => 1) or die $@; $c = $s->accept; print $c $c->peerhost, " ", "x" x 100000; close $c"#;
 const CLIENT: &str = r#"alarm 60; $c = IO::Socket::INET->new(PeerAddr => "$ARGV[0]:8080", Timeout => 5) or die $@; local $/; $_ = <$c>; print((split / /)[0], " ", length)"#;
 
-fn way_out(network: &str, node: &str) -> String {
+fn way_out(network: &str, nodes: &str) -> String {
     format!(
         "apiVersion: metalplane.io/v1alpha1
 kind: Vpc
@@ -42,7 +42,7 @@ spec:
   ipv6Cidr: '2001:db8:1::/64'
   gateway: 203.0.113.1
   addresses: [203.0.113.10-203.0.113.29, '2001:db8:1::10-2001:db8:1::29']
-  gatewayNodes: [{node}]
+  gatewayNodes: [{nodes}]
 ---
 apiVersion: metalplane.io/v1alpha1
 kind: NatGateway
@@ -63,8 +63,8 @@ spec: {{providerNetwork: {network}, address: '{}'}}
     )
 }
 
-struct Way<'a> {
-    site: &'a Site,
+pub(super) struct Way<'a> {
+    pub(super) site: &'a Site,
     namespace: &'a str,
     inside: Pod,
 }
@@ -88,7 +88,7 @@ impl Way<'_> {
     }
 
     /// From the pod, or to it.
-    async fn passes(&self, out: bool, address: &str) -> Result<()> {
+    pub(super) async fn passes(&self, out: bool, address: &str) -> Result<()> {
         let ask = ["ping", "-q", "-i", "0.2", "-c", "1", "-w", "5", address];
         until(&format!("{address} answers"), SOON, async || {
             let answered = if out { self.in_pod(&ask).await } else { self.site.enter("outside", &ask).await };
@@ -132,24 +132,33 @@ impl Way<'_> {
 #[test]
 fn a_vpc_reaches_what_is_outside_and_is_reached() {
     on_servers(&[1], "way_out", async |site, namespace| {
-        let limit = format!("--timeout={}s", SOON.as_secs());
-        site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
-        let asks = "  labels: {metalplane.io/networks: ''}\n  annotations: {metalplane.io/networks: '[{\"name\": \"net1\", \"subnet\": \"green\", \"addresses\": [\"10.40.0.21\", \"fd00:40::21\"]}]'}\n";
-        // The provider network is the whole cluster's: its name is this test's own.
-        site.apply_in(namespace, &format!("{}---\n{}", way_out(namespace, "dpu-1"), pod(namespace, "inner", asks)))
-            .await?;
-        site.kubectl(&["wait", "--for=jsonpath={.status.phase}=Running", "pod/inner", "-n", namespace, &limit]).await?;
-        let way = Way { site, namespace, inside: site.pod(namespace, "inner").await? };
+        let way = begun(site, namespace, "dpu-1").await?;
+        routed(&way).await?;
         let tested = both_ways(&way).await;
         let gone = nothing_is_left(&way).await;
         tested.and(gone)
     });
 }
 
-async fn both_ways(way: &Way<'_>) -> Result<()> {
+/// A pod in a Vpc with a way out, by these nodes.
+pub(super) async fn begun<'a>(site: &'a Site, namespace: &'a str, nodes: &str) -> Result<Way<'a>> {
+    let limit = format!("--timeout={}s", SOON.as_secs());
+    site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
+    let asks = "  labels: {metalplane.io/networks: ''}\n  annotations: {metalplane.io/networks: '[{\"name\": \"net1\", \"subnet\": \"green\", \"addresses\": [\"10.40.0.21\", \"fd00:40::21\"]}]'}\n";
+    // The provider network is the whole cluster's: its name is this test's own.
+    site.apply_in(namespace, &format!("{}---\n{}", way_out(namespace, nodes), pod(namespace, "inner", asks))).await?;
+    site.kubectl(&["wait", "--for=jsonpath={.status.phase}=Running", "pod/inner", "-n", namespace, &limit]).await?;
+    Ok(Way { site, namespace, inside: site.pod(namespace, "inner").await? })
+}
+
+/// The pod's own way to what is outside; in force.
+pub(super) async fn routed(way: &Way<'_>) -> Result<()> {
     way.in_pod(&["ip", "route", "replace", "203.0.113.0/24", "via", "10.40.0.1", "dev", "net1"]).await?;
     way.in_pod(&["ip", "route", "replace", "2001:db8:1::/64", "via", "fd00:40::1", "dev", "net1"]).await?;
-    way.in_force(&["ngw/out", "fip/four", "fip/six"]).await?;
+    way.in_force(&["ngw/out", "fip/four", "fip/six"]).await
+}
+
+async fn both_ways(way: &Way<'_>) -> Result<()> {
     let chosen = way.get(&["ngw", "out", "-o", "jsonpath={.status.addresses[*]}"]).await?;
     ensure!(chosen.trim() == GATEWAY.join(" "), "the first ones of the ranges are chosen, not {chosen}");
     for host in HOST {
@@ -211,7 +220,7 @@ async fn sizes(way: &Way<'_>) -> Result<()> {
 }
 
 /// In the order in which everything is still used.
-async fn nothing_is_left(way: &Way<'_>) -> Result<()> {
+pub(super) async fn nothing_is_left(way: &Way<'_>) -> Result<()> {
     let (site, namespace) = (way.site, way.namespace);
     for used in [["pn", namespace], ["ngw", "out"], ["vpc", "green"]] {
         site.kubectl(&["delete", used[0], used[1], "-n", namespace, "--wait=false"]).await?;

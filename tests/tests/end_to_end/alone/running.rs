@@ -44,14 +44,9 @@ fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
 /// The DPU's own among the guests.
 const PROBE: &str = "probe0";
 
-/// What the network configuration of a DPU does: the switch's own devices have their addresses, and are up.
 async fn addresses(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
-    let dpu = machine.on().dpu();
-    let tunnel = format!("{}/24", NodeId::parse(&dpu)?.tunnel_address());
     probe.configure().await?;
-    machine.site.enter(&dpu, &["ip", "addr", "replace", &tunnel, "dev", "br-phy"]).await?;
-    machine.site.enter(&dpu, &["ip", "link", "set", "br-phy", "up"]).await?;
-    machine.site.enter(&dpu, &["ip", "link", "set", "br-int", "up"]).await.map(drop)
+    machine.site.configure_switch(&machine.on().dpu()).await
 }
 
 async fn kubelet_and_switch(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {

@@ -10,9 +10,11 @@
 //! | `trace.rs` | the third |
 //! | `open.rs`, `talk.pl` | connections that are open while their rule goes |
 //! | `withstand.rs` | what OVN is made of is killed |
+//! | `gateway.rs` | a gateway node dies |
 
 mod draw;
 mod endpoint;
+mod gateway;
 mod model;
 mod open;
 mod trace;
