@@ -9,7 +9,7 @@
 
 use super::plan::{Action, Answer, COMPLETED, FAILED, LIMIT, Plan, Sent, is, set};
 use super::request::{Request, Wish, change, shows, shows_for_good, wish};
-use crate::host::{BmcNeed, HostObserved, Medium, MediumChange, PowerAction, PowerState};
+use crate::host::{BmcNeed, BootChange, HostObserved, Medium, MediumChange, PowerAction, PowerState};
 use crate::meta::name;
 use crate::observed::{BmcProblem, BmcSeen};
 use api::tinkerbell::task::{Task, TaskStatus};

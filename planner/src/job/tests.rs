@@ -308,7 +308,7 @@ fn a_medium_is_inserted_booted_and_ejected() {
         let ejected = if before == Medium::Ejected { Vec::new() } else { vec![MediumChange::Eject] };
         assert_eq!(w.media, [ejected, vec![inserted.clone()]].concat(), "{before}");
         let next = w.host.boot.next.map(|next| (next.source, next.mode));
-        assert_eq!(next, Some((BootSource::Cd, Some(crate::host::BootMode::Uefi))));
+        assert_eq!(next, Some((BootSource::Cd, Some(BootMode::Uefi))));
         assert_eq!(w.sent, [PowerAction::ForceOff, PowerAction::On]);
     }
     let mut w = World::new(json!([medium(Some(""))]), PowerState::On);
