@@ -209,14 +209,28 @@ async fn sizes(way: &Way<'_>) -> Result<()> {
             way.site.enter("outside", &["sh", "-c", ask, "sh", &(size - headers).to_string(), floating]).await
         };
         // What the kernel has learnt of the path is forgotten: it would tell itself.
-        way.site.enter("outside", &["ip", "route", "flush", "cache"]).await?;
-        let fits = ask(MTU).await?;
-        ensure!(fits.contains(" 0% packet loss"), "{MTU} bytes to {floating}: {fits}");
+        for family in ["-4", "-6"] {
+            way.site.enter("outside", &["ip", family, "route", "flush", "cache"]).await?;
+        }
+        // The nodes have just changed: until the new one carries it, some are lost.
+        until(&format!("{MTU} bytes reach {floating}"), SOON, async || {
+            let fits = ask(MTU).await?;
+            Ok(if fits.contains(" 0% packet loss") { Ok(()) } else { Err(fits) })
+        })
+        .await?;
         let larger = ask(MTU + 1).await?;
-        let is_told = larger.to_lowercase().contains(&format!("mtu = {MTU}")) || larger.contains(&format!("mtu={MTU}"));
+        let is_told = ["mtu = ", "mtu=", "mtu: "].iter().any(|word| larger.contains(&format!("{word}{MTU}")));
         ensure!(is_told && larger.contains("100% packet loss"), "{} bytes to {floating}: {larger}", MTU + 1);
     }
     Ok(())
+}
+
+pub(super) async fn is_removed(way: &Way<'_>) -> Result<()> {
+    way.kubectl(&["delete", "pod", "inner", "--grace-period=0"]).await?;
+    way.kubectl(&["delete", "fip,ngw", "--all"]).await?;
+    way.kubectl(&["delete", "sn,sg", "--all"]).await?;
+    way.kubectl(&["delete", "vpc", "--all"]).await?;
+    way.kubectl(&["delete", "pn", way.namespace, "--ignore-not-found"]).await.map(drop)
 }
 
 /// In the order in which everything is still used.
@@ -227,13 +241,7 @@ pub(super) async fn nothing_is_left(way: &Way<'_>) -> Result<()> {
         let waits = [used[0], used[1]].join("/");
         way.kubectl(&["wait", "--for=condition=Deletable=false", &waits]).await.context("whom it waits for")?;
     }
-    way.kubectl(&["delete", "pod", "inner", "--grace-period=0"]).await?;
-    way.kubectl(&["delete", "fip", "--all"]).await?;
-    way.kubectl(&["wait", "--for=delete", "ngw/out"]).await?;
-    way.kubectl(&["delete", "sn,sg", "--all"]).await?;
-    way.kubectl(&["wait", "--for=delete", "vpc/green"]).await?;
-    site.kubectl(&["wait", "--for=delete", &format!("pn/{namespace}"), &format!("--timeout={}s", SOON.as_secs())])
-        .await?;
+    is_removed(way).await?;
     let left = way.holds().await?;
     ensure!(left.is_empty(), "{left:?}");
     for table in ["NAT", "Logical_Router_Static_Route", "Gateway_Chassis"] {

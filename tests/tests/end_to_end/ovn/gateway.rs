@@ -22,7 +22,7 @@ fn a_gateway_node_that_dies_is_replaced() {
     on_site("judge_ovn_gateway", async |site, namespace| {
         let way = way_out::begun(site, namespace, "dpu-1, dpu-2").await?;
         let tested = replaced(&way).await;
-        let gone = way_out::nothing_is_left(&way).await;
+        let gone = way_out::is_removed(&way).await;
         tested.and(gone)
     });
 }
