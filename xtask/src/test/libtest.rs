@@ -3,9 +3,12 @@
 //! With N threads libtest starts the first N tests of its list at once and then one more at each result, so the time
 //! of every start is known, though only results are printed.
 
-use super::report::{Case, Outcome};
+use super::report::{Case, Outcome, seconds};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+/// So many tests that are not done are named; more than that wait for each other.
+const NAMED: usize = 3;
 
 pub(super) struct Reader {
     binary: String,
@@ -69,8 +72,20 @@ impl Reader {
         self.stray.push('\n');
     }
 
+    /// What it is that takes so long, in one line.
+    pub(super) fn waiting(&self, now: Instant) -> Option<String> {
+        let running = self.running();
+        let (_, start) = running.first()?;
+        let names: Vec<_> = running.iter().take(NAMED).map(|(name, _)| *name).collect();
+        let more = match running.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!("{}: not done after {}: {}{more}", self.binary, seconds(now - *start), names.join(", ")))
+    }
+
     /// Tests that have started and not ended, longest first.
-    pub(super) fn running(&self) -> Vec<(&str, Instant)> {
+    fn running(&self) -> Vec<(&str, Instant)> {
         let Some(listed) = &self.listed else { return Vec::new() };
         let started = listed.iter().take(self.threads + self.results.len()).enumerate();
         started
@@ -208,6 +223,21 @@ mod tests {
         let lines = [(2, "test b ... ok"), (5, "test a ... ok"), (6, "test c ... ok"), (6, "test d ... ok")];
         let cases = read(2, &["a", "b", "c", "d"], &lines, Ok(()));
         assert_eq!(seconds(&cases), [5, 2, 4, 1]);
+    }
+
+    #[test]
+    fn who_is_waited_for_is_named_and_not_everybody_behind() {
+        let began = Instant::now();
+        let names = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+        let mut reader = Reader::new("b unit".to_owned(), Some(names), 5, began);
+        let after = |seconds| began + Duration::from_secs(seconds);
+        assert_eq!(reader.waiting(after(9)).unwrap(), "b unit: not done after 9.00 s: a, b, c and 2 more",);
+        for name in ["a", "b", "c", "d"] {
+            reader.line(&format!("test {name} ... ok"), after(10));
+        }
+        assert_eq!(reader.waiting(after(15)).unwrap(), "b unit: not done after 15.00 s: e");
+        reader.line("test e ... ok", after(16));
+        assert_eq!(reader.waiting(after(17)), None);
     }
 
     #[test]

@@ -211,10 +211,8 @@ fn read(reader: &mut Reader, lines: &Receiver<(Instant, Line)>) -> Result<(), St
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 let now = Instant::now();
-                let running = reader.running();
-                if let Some((_, start)) = running.first() {
-                    let names: Vec<_> = running.iter().map(|(name, _)| *name).collect();
-                    eprintln!("  … not done after {}: {}", seconds(now - *start), names.join(", "));
+                if let Some(text) = reader.waiting(now) {
+                    eprintln!("  … {text}");
                 }
                 if now - last > LIMIT {
                     return Err(format!("no result for {} minutes", LIMIT.as_secs() / 60));
