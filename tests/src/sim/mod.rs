@@ -26,6 +26,7 @@
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
+//! | `says_why.rs` | what an object of the network lacks is said, and heals, at once |
 //! | `counted.rs` | what a controller counts of it |
 //! | `token.rs` | the token of OVN after a restore of etcd |
 //! | `boot.rs` | replicas of the boot service, and their network |
@@ -73,6 +74,7 @@ pub mod passing;
 pub mod process;
 pub mod random;
 mod restarts;
+pub mod says_why;
 pub mod scene;
 mod signal;
 pub mod simulation;

@@ -4,7 +4,7 @@
 use super::{cases, each, sample, seed, simulate, wide};
 use std::sync::OnceLock;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, counted, network as scene, token, way_out};
+use tests::sim::{Simulation, counted, network as scene, says_why, token, way_out};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {
@@ -129,5 +129,12 @@ fn the_way_out_is_deleted_at_every_stage() {
         let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };
         let order = &way_out::ORDERS[at % way_out::ORDERS.len()];
         simulate(async { way_out::cut_short(&Simulation::start(1, seed(), plan), order).await })
+    });
+}
+
+#[test]
+fn what_is_missing_is_said_at_once_and_what_was_missing_heals_at_once() {
+    each(says_why::CASES.iter(), |case| {
+        simulate(async { says_why::one(&Simulation::start(1, seed(), Plan::None), case).await })
     });
 }
