@@ -1,6 +1,6 @@
 //! No address is served twice, whatever goes wrong; and a Subnet stays under what runs in it.
 
-use super::{cases, each, seed, simulate};
+use super::{cases, each, seed, simulate, wide};
 use std::time::Duration;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
@@ -8,7 +8,7 @@ use tests::sim::{Simulation, addresses as scene};
 
 #[test]
 fn two_machines_ask_for_one_address_at_once() {
-    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::Refuse], 150, 23);
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::Refuse], 150, wide(23));
     each(cases, |plan| simulate(async { scene::two_machines(&Simulation::start(2, seed(), plan.clone())).await }));
 }
 
@@ -35,7 +35,7 @@ fn vnics_have_their_addresses_without_a_machine() {
 
 #[test]
 fn addresses_are_chosen() {
-    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::Refuse], 60, 7);
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::Refuse], 60, wide(7));
     each(cases, |plan| simulate(async { scene::chosen(&Simulation::start(1, seed(), plan.clone())).await }));
 }
 
@@ -68,7 +68,7 @@ fn a_vnic_is_taken_away_by_force_under_a_running_machine() {
 
 #[test]
 fn a_subnet_is_deleted_under_a_running_machine() {
-    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late], 80, 13);
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late], 80, wide(13));
     each(cases, |plan| simulate(async { scene::subnet_deleted(&Simulation::start(2, seed(), plan.clone())).await }));
 }
 
@@ -86,7 +86,7 @@ fn an_orphaned_nic_keeps_its_address() {
 
 #[test]
 fn two_machines_run_with_one_address_at_the_upgrade() {
-    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse], 150, 21);
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse], 150, wide(21));
     each(cases, |plan| simulate(async { scene::upgraded(&mut Simulation::start(2, seed(), plan.clone())).await }));
 }
 

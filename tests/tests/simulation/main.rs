@@ -138,32 +138,32 @@ fn the_same_seed_gives_the_same_end() {
 
 #[test]
 fn the_controller_crashes_after_an_effect() {
-    every(Who::Controller, Fault::Crash, 4);
+    every(Who::Controller, Fault::Crash, wide(4));
 }
 
 #[test]
 fn the_controller_crashes_before_an_effect() {
-    every(Who::Controller, Fault::CrashBefore, 8);
+    every(Who::Controller, Fault::CrashBefore, wide(8));
 }
 
 #[test]
 fn the_agent_crashes_after_an_effect() {
-    every(Who::Agent, Fault::Crash, 3);
+    every(Who::Agent, Fault::Crash, wide(3));
 }
 
 #[test]
 fn the_agent_crashes_before_an_effect() {
-    every(Who::Agent, Fault::CrashBefore, 6);
+    every(Who::Agent, Fault::CrashBefore, wide(6));
 }
 
 #[test]
 fn an_answer_to_the_controller_is_lost() {
-    every(Who::Controller, Fault::LoseAnswer, 4);
+    every(Who::Controller, Fault::LoseAnswer, wide(4));
 }
 
 #[test]
 fn an_answer_to_the_agent_is_lost() {
-    every(Who::Agent, Fault::LoseAnswer, 3);
+    every(Who::Agent, Fault::LoseAnswer, wide(3));
 }
 
 #[test]
@@ -180,12 +180,12 @@ fn every_write_meets_a_conflict_first() {
 
 #[test]
 fn a_dead_controllers_request_arrives_late() {
-    every(Who::Controller, Fault::Late, 5);
+    every(Who::Controller, Fault::Late, wide(5));
 }
 
 #[test]
 fn a_dead_agents_request_arrives_late() {
-    every(Who::Agent, Fault::Late, 4);
+    every(Who::Agent, Fault::Late, wide(4));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn two_controllers_lead_at_once() {
 /// One waits for the other's Lease, and takes over when that dies.
 #[test]
 fn a_second_controller_takes_over() {
-    each(sample(reference().effects(Who::Controller), 16), |at| {
+    each(sample(reference().effects(Who::Controller), wide(16)), |at| {
         let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Late };
         life_beside(plan, async |s| s.start_controller("controller-2", SYSTEM))
     });
@@ -373,7 +373,8 @@ fn the_dpu_reboots_while_the_machine_is_made() {
 #[test]
 fn a_volume_passes_from_one_dpu_to_the_other() {
     let plans = |who, count, stride| sample(count, stride).map(move |at| Plan::At { who, at, fault: Fault::Crash });
-    let cases = [Plan::None].into_iter().chain(plans(Who::Controller, 150, 15)).chain(plans(Who::Agent, 80, 16));
+    let cases =
+        [Plan::None].into_iter().chain(plans(Who::Controller, 150, wide(15))).chain(plans(Who::Agent, 80, wide(16)));
     let of_both = cases.flat_map(|plan| ["fast", "foreign"].map(|class| (plan.clone(), class)));
     each(of_both, |(plan, class)| {
         simulate(async {
