@@ -71,14 +71,17 @@ impl Site {
     }
 
     pub(super) async fn chart(&self, chart: &str, flags: &[String]) -> Result<()> {
-        let mut args = vec!["upgrade".to_owned(), "--install".to_owned(), chart.to_owned()];
-        args.push(images::chart(chart).display().to_string());
-        args.extend(["--namespace", SYSTEM_NAMESPACE, "--create-namespace"].map(str::to_owned));
-        args.extend(flags.iter().cloned());
+        let folder = images::chart(chart).display().to_string();
+        let mut args =
+            vec!["upgrade", "--install", chart, &folder, "--namespace", SYSTEM_NAMESPACE, "--create-namespace"];
+        args.extend(flags.iter().map(String::as_str));
+        self.run_helm(&args).await.with_context(|| format!("install the chart {chart}"))
+    }
+
+    pub(super) async fn run_helm(&self, args: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.helm);
         command.env("KUBECONFIG", self.sandbox.kubeconfig());
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        run(command, &args, None).await.with_context(|| format!("install the chart {chart}")).map(drop)
+        run(command, args, None).await.map(drop)
     }
 
     /// The chart's objects of proxy mode, for workers that are the machines of one namespace. Its node plug-in runs on no

@@ -15,6 +15,7 @@ mod processes;
 mod release;
 mod server;
 mod spdk;
+mod upgrade;
 
 use anyhow::{Context, Result, bail};
 use sandbox::Sandbox;

@@ -1,4 +1,4 @@
-//! A running machine, writing to its disk all the time, while everything around it is killed.
+//! A running machine, writing to its disk all the time, while everything around it is killed, and upgraded.
 
 use crate::machine::{BOOT, Machine, SOON};
 use crate::on_site;
@@ -10,7 +10,7 @@ use tests::site::{Place, Probe, Site, until};
 use tokio::process::Command;
 
 #[test]
-fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
+fn a_running_machine_notices_nothing_of_what_is_killed_and_upgraded_around_it() {
     on_site("a_running_machine", async |site, namespace| {
         let machine = Machine::on_first(site, namespace);
         machine.apply().await?;
@@ -29,6 +29,9 @@ fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
         kubelet_and_switch(&machine, &probe).await.context("kubelet and Open vSwitch killed")?;
         chassis(&machine, &probe).await.context("ovn-controller and the switch's database killed")?;
         leaders(site, &machine).await.context("controller and kube-controller-manager killed")?;
+        upgraded(site, &machine, &probe)
+            .await
+            .context("every pod of Metalplane replaced by helm, and once more by its rollback")?;
         site.remove_probe(&machine.on().dpu(), PROBE).await?;
 
         let printed = guest.printed().len();
@@ -130,6 +133,17 @@ async fn leaders(site: &Site, machine: &Machine<'_>) -> Result<()> {
     site.sandbox.start_process("control-plane/kube-controller-manager").await?;
     machine.plug_a_disk("after-kill").await?;
     site.wait_for_workloads().await?;
+    machine.wait_ready().await
+}
+
+/// What presents its disks and carries its packages is no part of a pod.
+async fn upgraded(site: &Site, machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
+    site.upgrade(&["logFormat=json"]).await.context("helm upgrade")?;
+    probe.hears(machine.address, SOON).await?;
+    machine.plug_a_disk("after-upgrade").await?;
+    site.roll_back().await.context("helm rollback")?;
+    probe.hears(machine.address, SOON).await?;
+    machine.plug_a_disk("after-rollback").await?;
     machine.wait_ready().await
 }
 
