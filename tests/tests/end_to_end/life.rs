@@ -1,7 +1,7 @@
 //! A machine's whole life, as its user sees it.
 
 use super::machine::{Machine, SOON, SOON_FLAG};
-use super::{flooded, on_servers};
+use super::{flooded, on_servers, shown};
 use anyhow::{Context, Result, ensure};
 use api::labels;
 use planner::dpu::boot_disk::BootDiskReads;
@@ -43,6 +43,7 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         machine.wait_ready().await?;
         addresses(&machine, &guest, from).await?;
         boot_disk_is_read(&machine).await?;
+        shown::all(&machine).await?;
         let seen = machine.object().await?["status"].clone();
         ensure!(seen["state"] == "Running", "state is {}", seen["state"]);
         ensure!(seen["addresses"][0]["address"] == machine.address, "addresses are {}", seen["addresses"]);

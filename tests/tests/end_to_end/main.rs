@@ -26,6 +26,7 @@ mod pods;
 mod refusals;
 mod registry;
 mod shared_power;
+mod shown;
 mod turns;
 mod verbs;
 mod vpc_pods;

@@ -73,6 +73,16 @@ struct Verdict {
     reason: String,
 }
 
+impl Verdict {
+    /// Of both, where both have to pass.
+    fn and(self, other: Self) -> Self {
+        let word = if (&self.word, &other.word) == (&Word::Pass, &Word::Pass) { Word::Pass } else { Word::Fail };
+        let reasons: Vec<String> =
+            [self.reason, other.reason].into_iter().filter(|reason| !reason.is_empty()).collect();
+        Self { word, done: self.done + other.done, all: self.all + other.all, reason: reasons.join("; ") }
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self.word {

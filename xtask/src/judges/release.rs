@@ -34,11 +34,7 @@ fn run(bench: &Bench) -> Result<Verdict> {
     let installed = installed(bench, &folder, &sources)?;
     let report = bench.folder.join("report");
     std::fs::rename(&report, bench.folder.join("installation")).context("keep the report of the installation")?;
-    let same = reproducible(bench, &folder, &sources)?;
-    let word = if [installed.word, same.word] == [Word::Pass; 2] { Word::Pass } else { Word::Fail };
-    let reasons = [installed.reason, same.reason].into_iter().filter(|reason| !reason.is_empty());
-    let reason = reasons.collect::<Vec<_>>().join("; ");
-    Ok(Verdict { word, done: installed.done + same.done, all: installed.all + same.all, reason })
+    Ok(installed.and(reproducible(bench, &folder, &sources)?))
 }
 
 /// `folder`: where `make release` writes it: install.md pushes from there.

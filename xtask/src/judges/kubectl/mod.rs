@@ -10,7 +10,8 @@
 //! | [`policies`] | what an agent's token may do, and what only the controller may |
 //! | [`plugin`] | `kubectl bm`, and its completion |
 //!
-//! No controller runs: what it would write is written by hand, so that each step has one outcome.
+//! No controller runs in that session: what it would write is written by hand, so that each step has one outcome. Last, on a whole
+//! site, a machine's life by kubectl and what kubectl shows of it, as controller and agents write it (`end_to_end/{life,shown}.rs`).
 
 mod fields;
 mod life;
@@ -20,7 +21,7 @@ mod refusals;
 mod session;
 mod tables;
 
-use super::{Bench, Judge, Verdict, Word};
+use super::{Bench, Judge, Verdict, Word, on_site};
 use crate::test;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -33,6 +34,8 @@ use std::time::{Duration, Instant};
 
 pub(super) const JUDGE: Judge = Judge { name: "kubectl", run };
 
+/// The tests of the whole site.
+const LIVE: &str = "life::";
 const SANDBOX: &str = "judge-kubectl";
 /// The programs of Kubernetes may have to be built first.
 const READY_WITHIN: Duration = Duration::from_secs(1200);
@@ -54,7 +57,8 @@ fn run(bench: &Bench) -> Result<Verdict> {
     let wrong = session.wrong();
     let word = if wrong.is_empty() { Word::Pass } else { Word::Fail };
     let all = session.steps();
-    Ok(Verdict { word, done: all - wrong.len(), all, reason: wrong.join("; ") })
+    let by_hand = Verdict { word, done: all - wrong.len(), all, reason: wrong.join("; ") };
+    Ok(by_hand.and(on_site::run(bench, LIVE, &[])?))
 }
 
 /// Our own programs: the sandbox, and bmctl, which is the plug-in.
