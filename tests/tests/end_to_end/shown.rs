@@ -5,7 +5,8 @@ use anyhow::{Context, Result, ensure};
 
 /// Of a terminal.
 const WIDTH: usize = 80;
-const GROUPS: [&str; 3] = [".metalplane.io", ".tinkerbell.org", ".bmc.tinkerbell.org"];
+/// In the names of our definitions, and of Tinkerbell's: of `bmc.tinkerbell.org` too.
+const GROUPS: [&str; 2] = [".metalplane.io", ".tinkerbell.org"];
 /// The name of an AddressHold is a hash of 35 characters: with an IPv6 address there is no room for who has that.
 const WIDER: &str = "addressholds.metalplane.io";
 /// What a running machine with one NIC has around it, by the condition that says that all is well.

@@ -136,7 +136,7 @@ async fn leaders(site: &Site, machine: &Machine<'_>) -> Result<()> {
     machine.wait_ready().await
 }
 
-/// What presents its disks and carries its packages is no part of a pod.
+/// What presents its disks and carries its packets is no part of a pod.
 async fn upgraded(site: &Site, machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
     site.upgrade(&["logFormat=json"]).await.context("helm upgrade")?;
     probe.hears(machine.address, SOON).await?;
