@@ -1,4 +1,4 @@
-//! A guest seen from its serial console: the file that the virtual server writes, and its socket for typing.
+//! A guest seen from its serial console: the file that the virtual server or the pod of a virtual machine writes, and its socket for typing.
 
 use crate::site::until;
 use anyhow::{Context, Result};
@@ -17,7 +17,11 @@ pub struct Guest {
 
 impl Guest {
     pub fn new(layout: &Layout, server: &str) -> Self {
-        let dir = layout.server_dir(server);
+        Self::at(layout.server_dir(server))
+    }
+
+    /// By the folder with the console's two files.
+    pub(crate) fn at(dir: PathBuf) -> Self {
         Self { log: dir.join("console.log"), socket: dir.join("console.sock") }
     }
 

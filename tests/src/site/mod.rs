@@ -16,6 +16,7 @@ mod release;
 mod server;
 mod spdk;
 mod upgrade;
+mod vm;
 
 use anyhow::{Context, Result, bail};
 use sandbox::Sandbox;
@@ -38,6 +39,7 @@ pub use probe::{Place, Probe};
 pub use sandbox::guest::Kind as GuestKind;
 pub use server::{Action, Server};
 pub use spdk::{POOL_CLASS, Storage};
+pub use vm::Vm;
 
 /// Where the controller, the agents and the CSI driver run.
 pub const SYSTEM_NAMESPACE: &str = "metalplane-system";

@@ -1,9 +1,12 @@
-//! Pods on the ordinary node with a NIC in a Vpc, beside the cluster network: kubelet, containerd, ptp, and behind that our plugin.
+//! Pods on the ordinary node with a NIC in a Vpc, beside the cluster network: kubelet, containerd, ptp, and behind that our plugin. One
+//! of them is a virtual machine's, which has the NIC in its guest.
 
 use super::machine::{BOOT, Machine, SOON, wait_ready};
 use super::on_servers;
 use anyhow::{Context, Result, ensure};
-use tests::site::{ORDINARY_NODE as NODE, Place, Pod, Site, until};
+use serde_json::json;
+use tests::guest::Guest;
+use tests::site::{ORDINARY_NODE as NODE, Place, Pod, Site, Vm, until};
 
 const ADDRESS: &str = "10.30.0.21";
 /// Listens in the pod, and sends more than fits into a packet.
@@ -31,14 +34,25 @@ fn asking() -> String {
     format!("  labels: {{metalplane.io/networks: ''}}\n  annotations: {{metalplane.io/networks: '{networks}'}}\n")
 }
 
+const GUESTS_ADDRESS: &str = "10.31.0.22";
+/// Another Subnet of the machine's Vpc, with both families.
+const GUESTS_SUBNET: &str = "apiVersion: metalplane.io/v1alpha1
+kind: Subnet
+metadata: {name: green}
+spec: {cidr: 10.31.0.0/24, ipv6Cidr: 'fd00:31::/64'}
+";
+
 #[test]
-fn a_pod_is_a_member_of_a_vpc() {
+fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
     on_servers(&[1, 2], "vpc_pods", async |site, namespace| {
         let limit = format!("--timeout={}s", SOON.as_secs());
         site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
         let machine = Machine::on_first(site, namespace);
         let pods = [machine.manifest(), pod(namespace, "quiet", ""), pod(namespace, "member", &asking())];
         site.apply(&pods.join("---\n")).await?;
+        let nic = json!({"subnet": "green", "addresses": [GUESTS_ADDRESS]});
+        let virtual_machine = Vm { namespace, name: "virtual", nic };
+        site.apply_in(namespace, &format!("{GUESTS_SUBNET}---\n{}", virtual_machine.manifest().await?)).await?;
         for name in ["quiet", "member"] {
             let phase = "--for=jsonpath={.status.phase}=Running";
             site.kubectl(&["wait", phase, &format!("pod/{name}"), "-n", namespace, &limit]).await?;
@@ -54,13 +68,51 @@ fn a_pod_is_a_member_of_a_vpc() {
         })
         .await?;
         from_another_chassis(site, namespace, &inside).await?;
+        in_a_guest(site, &virtual_machine).await.context("the guest of the virtual machine")?;
+        between_guests(&virtual_machine.guest(site), GUESTS_ADDRESS, &machine.guest(), machine.address).await?;
 
-        site.kubectl(&["delete", "pod", "member", "-n", namespace, &limit]).await?;
-        until("nothing of the pod is left", SOON, async || {
-            Ok(left(site, namespace, ADDRESS).await?.map_or(Ok(()), Err))
+        site.kubectl(&["delete", "pod", "member", virtual_machine.name, "-n", namespace, &limit]).await?;
+        until("nothing of the pods is left", SOON, async || {
+            let (one, other) = (left(site, namespace, ADDRESS).await?, left(site, namespace, GUESTS_ADDRESS).await?);
+            Ok(one.or(other).map_or(Ok(()), Err))
         })
         .await
     });
+}
+
+/// It has the VNic's MAC address, and by DHCP and router advertisements the VNic's addresses.
+async fn in_a_guest(site: &Site, virtual_machine: &Vm<'_>) -> Result<()> {
+    let Vm { namespace, name, .. } = virtual_machine;
+    let guest = virtual_machine.guest(site);
+    let booted = guest.line("the guest has booted", 0, BOOT, |line| line.contains("MP-BOOT ")).await?;
+    ensure!(booted.trim().ends_with(&format!("{name} {name}")), "{booted}");
+    let of_pod = format!("metalplane.io/pod={name}");
+    let vnics = site.get(&["vnics", "-n", namespace, "-l", &of_pod]).await?.context("a list")?;
+    let status = &vnics["items"][0]["status"];
+    let printed = guest.printed();
+    let addresses = status["addresses"].as_array().context("the VNic has no addresses")?;
+    ensure!(addresses.len() == 2, "{addresses:?}");
+    for address in [&status["macAddress"]].into_iter().chain(addresses) {
+        let address = address.as_str().context("an address is text")?;
+        ensure!(printed.contains(&format!("={address}")), "{address} is not among what the guest says:\n{printed}");
+    }
+    let router = guest.shell("ping -q -c 1 -W 5 fd00:31::1", SOON).await?;
+    ensure!(router.contains("1 packets received"), "the Subnet's router: {router}");
+    Ok(())
+}
+
+/// Ping, and TCP in packets of full size, in either direction.
+async fn between_guests(one: &Guest, address: &str, other: &Guest, others: &str) -> Result<()> {
+    for (server, at, client) in [(one, address, other), (other, others, one)] {
+        let pinged = client.shell(&format!("ping -q -c 3 -W 5 {at}"), SOON).await?;
+        ensure!(pinged.contains("3 packets received"), "{at}: {pinged}");
+        server.order("(head -c 100000 /dev/zero | nc -l -p 8080) &", SOON).await?;
+        let fetch =
+            format!("for i in 1 2 3 4 5; do nc -w 30 {at} 8080 >/tmp/got && break; sleep 1; done; wc -c </tmp/got");
+        let received = client.shell(&fetch, SOON).await?;
+        ensure!(received.split_whitespace().any(|word| word == "100000"), "from {at} by TCP: {received}");
+    }
+    Ok(())
 }
 
 /// Ping, and TCP in packets of full size: a checksum that the pod left to hardware would be the end of it.
