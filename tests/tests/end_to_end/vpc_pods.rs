@@ -4,7 +4,7 @@
 use super::machine::{BOOT, Machine, SOON, wait_ready};
 use super::on_servers;
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::guest::Guest;
 use tests::site::{ORDINARY_NODE as NODE, Place, Pod, Site, Vm, until};
 
@@ -34,7 +34,6 @@ fn asking() -> String {
     format!("  labels: {{metalplane.io/networks: ''}}\n  annotations: {{metalplane.io/networks: '{networks}'}}\n")
 }
 
-const GUESTS_ADDRESS: &str = "10.31.0.22";
 /// Another Subnet of the machine's Vpc, with both families.
 const GUESTS_SUBNET: &str = "apiVersion: metalplane.io/v1alpha1
 kind: Subnet
@@ -50,8 +49,7 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
         let machine = Machine::on_first(site, namespace);
         let pods = [machine.manifest(), pod(namespace, "quiet", ""), pod(namespace, "member", &asking())];
         site.apply(&pods.join("---\n")).await?;
-        let nic = json!({"subnet": "green", "addresses": [GUESTS_ADDRESS]});
-        let virtual_machine = Vm { namespace, name: "virtual", nic };
+        let virtual_machine = Vm { namespace, name: "virtual", nic: json!({"subnet": "green"}) };
         site.apply_in(namespace, &format!("{GUESTS_SUBNET}---\n{}", virtual_machine.manifest().await?)).await?;
         for name in ["quiet", "member"] {
             let phase = "--for=jsonpath={.status.phase}=Running";
@@ -68,20 +66,20 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
         })
         .await?;
         from_another_chassis(site, namespace, &inside).await?;
-        in_a_guest(site, &virtual_machine).await.context("the guest of the virtual machine")?;
-        between_guests(&virtual_machine.guest(site), GUESTS_ADDRESS, &machine.guest(), machine.address).await?;
+        let address = in_a_guest(site, &virtual_machine).await.context("the guest of the virtual machine")?;
+        between_guests(&virtual_machine.guest(site), &address, &machine.guest(), machine.address).await?;
 
         site.kubectl(&["delete", "pod", "member", virtual_machine.name, "-n", namespace, &limit]).await?;
         until("nothing of the pods is left", SOON, async || {
-            let (one, other) = (left(site, namespace, ADDRESS).await?, left(site, namespace, GUESTS_ADDRESS).await?);
+            let (one, other) = (left(site, namespace, ADDRESS).await?, left(site, namespace, &address).await?);
             Ok(one.or(other).map_or(Ok(()), Err))
         })
         .await
     });
 }
 
-/// It has the VNic's MAC address, and by DHCP and router advertisements the VNic's addresses.
-async fn in_a_guest(site: &Site, virtual_machine: &Vm<'_>) -> Result<()> {
+/// It has the VNic's MAC address, and by DHCP and router advertisements the VNic's addresses; gives the first one.
+async fn in_a_guest(site: &Site, virtual_machine: &Vm<'_>) -> Result<String> {
     let Vm { namespace, name, .. } = virtual_machine;
     let guest = virtual_machine.guest(site);
     let booted = guest.line("the guest has booted", 0, BOOT, |line| line.contains("MP-BOOT ")).await?;
@@ -90,15 +88,14 @@ async fn in_a_guest(site: &Site, virtual_machine: &Vm<'_>) -> Result<()> {
     let vnics = site.get(&["vnics", "-n", namespace, "-l", &of_pod]).await?.context("a list")?;
     let status = &vnics["items"][0]["status"];
     let printed = guest.printed();
-    let addresses = status["addresses"].as_array().context("the VNic has no addresses")?;
-    ensure!(addresses.len() == 2, "{addresses:?}");
-    for address in [&status["macAddress"]].into_iter().chain(addresses) {
-        let address = address.as_str().context("an address is text")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned).with_context(|| format!("of the VNic: {status}"));
+    let [four, six] = [text(&status["addresses"][0])?, text(&status["addresses"][1])?];
+    for address in [&text(&status["macAddress"])?, &four, &six] {
         ensure!(printed.contains(&format!("={address}")), "{address} is not among what the guest says:\n{printed}");
     }
     let router = guest.shell("ping -q -c 1 -W 5 fd00:31::1", SOON).await?;
     ensure!(router.contains("1 packets received"), "the Subnet's router: {router}");
-    Ok(())
+    Ok(four)
 }
 
 /// Ping, and TCP in packets of full size, in either direction.
