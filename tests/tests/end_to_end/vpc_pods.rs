@@ -38,7 +38,7 @@ fn asking() -> String {
 const GUESTS_SUBNET: &str = "apiVersion: metalplane.io/v1alpha1
 kind: Subnet
 metadata: {name: green}
-spec: {cidr: 10.31.0.0/24, ipv6Cidr: 'fd00:31::/64'}
+spec: {cidr: 10.31.0.0/24, ipv6Cidr: 'fd00:31::/64', ipv6Mode: SLAAC}
 ";
 
 #[test]
