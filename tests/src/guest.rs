@@ -83,6 +83,21 @@ impl Guest {
         let from = self.printed().len();
         // The mark is split in what is typed, so that the console's echo of it is not taken for the output.
         socket.write_all(format!("{command}; echo MP-''DONE $?\n").as_bytes()).await?;
+        self.ended(command, from, limit).await
+    }
+
+    /// The same, of a command that reads from the console: it gets `input`, whose lines are short, and then its end.
+    pub async fn fed(&self, command: &str, input: &str, limit: Duration) -> Result<String> {
+        let (mut socket, _drained) = self.at_shell(limit).await?;
+        let from = self.printed().len();
+        let typed = format!("stty -echo; echo MP-''READS; {command}; echo MP-''DONE $?; stty echo\n");
+        socket.write_all(typed.as_bytes()).await?;
+        self.line(&format!("the guest begins `{command}`"), from, limit, |line| line.contains("MP-READS")).await?;
+        socket.write_all(format!("{}\n\u{4}", input.trim_end_matches('\n')).as_bytes()).await?;
+        self.ended(command, from, limit).await
+    }
+
+    async fn ended(&self, command: &str, from: usize, limit: Duration) -> Result<String> {
         self.line(&format!("the guest ran `{command}`"), from, limit, |line| line.contains("MP-DONE ")).await?;
         let seen = self.printed().get(from..).unwrap_or_default().to_owned();
         // A shell that edits its line brackets what is pasted; those marks are not the command's output.

@@ -3,7 +3,7 @@
 //! | module | what it shows |
 //! |---|---|
 //! | [`machine`] | a Debian by a cloud disk, a rule of a SecurityGroup, hot-plug, the way out of its Vpc and in |
-//! | [`network`] | two Vpcs with the same addresses, a machine without a cloud-init disk, pods |
+//! | [`network`] | two Vpcs with the same addresses, a machine without a cloud-init disk, pods, a virtual machine in a pod |
 //! | [`workflow`] | a server without a DPU, installed over the network |
 //! | [`leftovers`] | that nothing is left of any of them |
 
@@ -37,7 +37,7 @@ const BOOT_LIMIT: Duration = Duration::from_secs(300);
 pub enum Part {
     /// One machine by a cloud disk, with all that is plugged in and out of it
     Machine,
-    /// Vpcs, a machine and pods in them
+    /// Vpcs; a machine, pods and a virtual machine in them
     Network,
     /// A server without a DPU, installed by a Tinkerbell workflow
     Workflow,

@@ -1,15 +1,17 @@
-//! Two Vpcs with the same addresses. In blue a machine that has no cloud-init disk and a pod reach each other; a pod in red, which has
-//! the address of the one in blue, hears nothing.
+//! Two Vpcs with the same addresses. In blue a machine that has no cloud-init disk, a pod and a virtual machine in a pod reach each other;
+//! a pod in red, which has the address of the one in blue, hears nothing.
 
 use super::watch::{self, Until};
-use super::{NAMESPACE, Story};
-use crate::site::{Agents, GuestKind, Site, until};
+use super::{BOOT_LIMIT, NAMESPACE, Story};
+use crate::site::{Agents, GuestKind, Site, Vm, until};
 use anyhow::{Result, ensure};
+use serde_json::json;
 use std::time::Duration;
 
 const NETWORKS: &str = include_str!("../../../examples/vpc.yaml");
 const MACHINE: &str = "bm-02";
 const PODS: [&str; 2] = ["blue-client", "red-client"];
+const VIRTUAL_MACHINE: &str = "blue-vm";
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn image(story: &Story, site: &Site) -> Result<()> {
@@ -34,6 +36,7 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     ));
     if has_pods {
         ask_from_pods(story, site, &address).await?;
+        ask_from_virtual_machine(story, site, &address).await?;
         println!("{}", site.bmctl(&["net", "trace", &vnic_of(site, PODS[0]).await?, MACHINE, "--tcp", "22"]).await?);
     }
     println!("{}", site.kubectl(&["get", "vpc,sn,sg,vnic", "-n", NAMESPACE]).await?);
@@ -55,6 +58,38 @@ async fn apply_pods(story: &Story, site: &Site) -> Result<()> {
     let running = "--for=jsonpath={.status.phase}=Running";
     site.kubectl(&["wait", running, &one, &other, "-n", NAMESPACE, "--timeout=60s"]).await?;
     story.say("both pods run, each with a second NIC in its Vpc");
+    story.say("a virtual machine in a pod: QEMU on the ordinary node, with a NIC of blue-b that is its guest's (configure: false)");
+    site.apply(&virtual_machine().manifest().await?).await.map(drop)
+}
+
+fn virtual_machine() -> Vm<'static> {
+    Vm { namespace: NAMESPACE, name: VIRTUAL_MACHINE, nic: json!({"subnet": "blue-b"}), guest: GuestKind::Tiny }
+}
+
+async fn ask_from_virtual_machine(story: &Story, site: &Site, address: &str) -> Result<()> {
+    let guest = virtual_machine().console(site);
+    guest.line("the guest of the virtual machine has booted", 0, BOOT_LIMIT, |line| line.contains("MP-BOOT ")).await?;
+    let said = guest.shell(&format!("ping -q -c 3 -W 5 {address}"), LIMIT).await?;
+    ensure!(
+        said.contains("3 packets received"),
+        "{address} does not answer the virtual machine {VIRTUAL_MACHINE}: {said}"
+    );
+    let own = site.kubectl(&[
+        "get",
+        "vnic",
+        &vnic_of(site, VIRTUAL_MACHINE).await?,
+        "-n",
+        NAMESPACE,
+        "-o",
+        "jsonpath={.status.addresses[0]}",
+    ]);
+    let own = own.await?;
+    story.say(&format!("{address} answers ping from the virtual machine {VIRTUAL_MACHINE}, which took {own} by DHCP"));
+    until(&format!("{own} answers the pod {}", PODS[0]), LIMIT, async || {
+        Ok(ping(site, PODS[0], &own).await?.map_err(|error| format!("{error:#}")))
+    })
+    .await?;
+    story.say(&format!("{own} answers ping from the pod {}", PODS[0]));
     Ok(())
 }
 
@@ -84,7 +119,7 @@ async fn vnic_of(site: &Site, pod: &str) -> Result<String> {
 
 pub(super) async fn remove_pods(site: &Site) -> Result<()> {
     let given = ["--ignore-not-found", "--grace-period=0", "--timeout=60s", "-n", NAMESPACE];
-    site.kubectl(&[&["delete", "pod"], &PODS[..], &given].concat()).await.map(drop)
+    site.kubectl(&[&["delete", "pod", VIRTUAL_MACHINE], &PODS[..], &given].concat()).await.map(drop)
 }
 
 pub(super) async fn remove_networks(site: &Site) -> Result<()> {

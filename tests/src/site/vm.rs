@@ -1,5 +1,5 @@
-//! A virtual machine in a pod of the ordinary node: QEMU with the tiny guest, of the node's own files, for the site has no image with
-//! QEMU. The pod's device is bridged to the guest as KubeVirt's bridge binding does it: the guest has the VNic's MAC address, the device
+//! A virtual machine in a pod of the ordinary node: QEMU and a guest's image of the node's own files, for the site has no container image
+//! with QEMU. The pod's device is bridged to the guest as KubeVirt's bridge binding does it: the guest has the VNic's MAC address, the device
 //! another one.
 
 use super::{GuestKind, ORDINARY_NODE, Site};
@@ -19,6 +19,7 @@ rm -rf console.log seed
 mkdir seed
 mac=$(cat /sys/class/net/net1/address)
 printf 'instance-id: %s\nlocal-hostname: %s\n' "$NAME" "$NAME" >seed/meta-data
+echo '#cloud-config' >seed/user-data
 cat >seed/network-config <<END
 version: 2
 ethernets:
@@ -35,7 +36,7 @@ ip tuntap add vm-tap mode tap
 for device in net1 vm-bridge vm-tap; do ip link set $device addrgenmode none; done
 for device in net1 vm-tap; do ip link set $device master vm-bridge; done
 for device in net1 vm-tap vm-bridge; do ip link set $device up; done
-exec qemu-system-x86_64 -nodefaults -no-user-config -display none -machine q35 -accel tcg -cpu max -m 256 \
+exec qemu-system-x86_64 -nodefaults -no-user-config -display none -machine q35 -accel tcg -cpu max -m 512 -bios OVMF.fd \
   -chardev socket,id=console,path=console.sock,server=on,wait=off,logfile=console.log -serial chardev:console \
   -drive "file=$DISK,format=raw,if=virtio,snapshot=on" -drive driver=vvfat,dir=seed,label=CIDATA,if=virtio,read-only=on \
   -netdev tap,id=nic,ifname=vm-tap,script=no,downscript=no -device "virtio-net-pci,netdev=nic,mac=$mac,romfile="
@@ -47,13 +48,14 @@ pub struct Vm<'a> {
     pub name: &'a str,
     /// What the pod's net1 is: fields of an entry of `metalplane.io/networks`.
     pub nic: Value,
+    pub guest: GuestKind,
 }
 
 impl Vm<'_> {
     /// The pod.
     pub async fn manifest(&self) -> Result<String> {
-        let cache = sandbox::args::cache_folder();
-        let disk = tokio::task::spawn_blocking(move || sandbox::guest::image(GuestKind::Tiny, &cache)).await??;
+        let (kind, cache) = (self.guest, sandbox::args::cache_folder());
+        let disk = tokio::task::spawn_blocking(move || sandbox::guest::image(kind, &cache)).await??;
         let image = disk.parent().context("an image lies in a folder")?;
         let mut nic = self.nic.clone();
         nic["name"] = json!("net1");
@@ -106,7 +108,7 @@ impl Vm<'_> {
     }
 
     /// Its serial console.
-    pub fn guest(&self, site: &Site) -> Guest {
+    pub fn console(&self, site: &Site) -> Guest {
         Guest::at(site.sandbox.layout().node_dir(ORDINARY_NODE).join(self.state().trim_start_matches("/var/")))
     }
 }

@@ -6,7 +6,7 @@ use super::on_servers;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::guest::Guest;
-use tests::site::{ORDINARY_NODE as NODE, Place, Pod, Site, Vm, until};
+use tests::site::{GuestKind, ORDINARY_NODE as NODE, Place, Pod, Site, Vm, until};
 
 const ADDRESS: &str = "10.30.0.21";
 /// Listens in the pod, and sends more than fits into a packet.
@@ -49,7 +49,8 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
         let machine = Machine::on_first(site, namespace);
         let pods = [machine.manifest(), pod(namespace, "quiet", ""), pod(namespace, "member", &asking())];
         site.apply(&pods.join("---\n")).await?;
-        let virtual_machine = Vm { namespace, name: "virtual", nic: json!({"subnet": "green"}) };
+        let virtual_machine =
+            Vm { namespace, name: "virtual", nic: json!({"subnet": "green"}), guest: GuestKind::Tiny };
         site.apply_in(namespace, &format!("{GUESTS_SUBNET}---\n{}", virtual_machine.manifest().await?)).await?;
         for name in ["quiet", "member"] {
             let phase = "--for=jsonpath={.status.phase}=Running";
@@ -67,7 +68,7 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
         .await?;
         from_another_chassis(site, namespace, &inside).await?;
         let address = in_a_guest(site, &virtual_machine).await.context("the guest of the virtual machine")?;
-        between_guests(&virtual_machine.guest(site), &address, &machine.guest(), machine.address).await?;
+        between_guests(&virtual_machine.console(site), &address, &machine.guest(), machine.address).await?;
 
         site.kubectl(&["delete", "pod", "member", virtual_machine.name, "-n", namespace, &limit]).await?;
         until("nothing of the pods is left", SOON, async || {
@@ -81,7 +82,7 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
 /// It has the VNic's MAC address, and by DHCP and router advertisements the VNic's addresses; gives the first one.
 async fn in_a_guest(site: &Site, virtual_machine: &Vm<'_>) -> Result<String> {
     let Vm { namespace, name, .. } = virtual_machine;
-    let guest = virtual_machine.guest(site);
+    let guest = virtual_machine.console(site);
     let booted = guest.line("the guest has booted", 0, BOOT, |line| line.contains("MP-BOOT ")).await?;
     ensure!(booted.trim().ends_with(&format!("{name} {name}")), "{booted}");
     let of_pod = format!("metalplane.io/pod={name}");

@@ -54,6 +54,10 @@ pub(super) fn networks() -> Vec<Value> {
     all
 }
 
+pub(super) fn vnic_name(vpc: &str, place: usize) -> String {
+    format!("{vpc}-{place}")
+}
+
 /// The `place`-th VNic of a Vpc: in turn in one Subnet and the other.
 pub(super) fn vnic(draw: &Draw, vpc: &str, place: usize, node: Option<&str>) -> Value {
     let (part, number) = if place.is_multiple_of(2) { ("a", 0) } else { ("b", 1) };
@@ -65,7 +69,7 @@ pub(super) fn vnic(draw: &Draw, vpc: &str, place: usize, node: Option<&str>) -> 
     if let Some(node) = node {
         spec["nodeName"] = json!(node);
     }
-    object("VNic", &format!("{vpc}-{place}"), &spec)
+    object("VNic", &vnic_name(vpc, place), &spec)
 }
 
 pub(super) fn groups(draw: &Draw) -> Vec<Value> {

@@ -1,18 +1,20 @@
-//! Where packets come from and go to: a network namespace on a chassis, with a port of the chassis' bridge; or a pod.
+//! Where packets come from and go to: a network namespace on a chassis, with a port of the chassis' bridge; a pod; or a guest.
 
 use super::draw::PORTS;
+use super::guest::{Console, InGuest};
 use crate::flooded::FLOOD;
 use crate::machine::SOON;
 use crate::perl::Perl;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::process::Stdio;
+use std::sync::Arc;
 use tests::site::{ORDINARY_NODE, Site, until};
 use tokio::io::AsyncWriteExt;
 
-const LISTEN: &str = include_str!("listen.pl");
-const SEND: &str = include_str!("send.pl");
+pub(super) const LISTEN: &str = include_str!("listen.pl");
+pub(super) const SEND: &str = include_str!("send.pl");
 const TALK: &str = include_str!("talk.pl");
 /// A pair without what hardware would do: a checksum that is left out is never put in where the switch is a program.
 const WITHOUT_OFFLOAD: &str = r#"use Socket; socket(my $s, AF_INET, SOCK_DGRAM, 0) or die $!; my $v = pack("LL", 0x17, 0); ioctl($s, 0x8946, pack("a16P", $ARGV[0], $v)) or die $!"#;
@@ -23,7 +25,17 @@ pub(super) struct Endpoint {
     pub uid: String,
     pub mac: String,
     pub subnet: String,
-    pub node: String,
+    at: At,
+}
+
+enum At {
+    Namespace(Namespace),
+    Guest(InGuest),
+}
+
+/// On a node.
+struct Namespace {
+    node: String,
     /// As nsenter is told.
     inside: String,
     /// Of the switch's end, and of the namespace; empty: a pod's, which kubelet made.
@@ -31,48 +43,14 @@ pub(super) struct Endpoint {
     listener: Option<Perl>,
 }
 
-impl Endpoint {
-    pub(super) fn port(&self) -> String {
-        format!("mp-{}", self.uid)
-    }
-
-    /// Begins to hear; ends with this value.
-    pub(super) async fn listen(&mut self, site: &Site) -> Result<()> {
-        let ports = PORTS.map(|port| port.to_string());
-        let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
-        self.listener = Some(self.perl(site, LISTEN, &ports).await?);
-        Ok(())
-    }
-
-    /// One end of a connection: `arguments` of `talk.pl`.
-    pub(super) async fn talk(&self, site: &Site, arguments: &[&str]) -> Result<Talk> {
-        Ok(Talk(self.perl(site, TALK, arguments).await?))
-    }
-
-    /// Sends by UDP all the time, until the value ends.
-    pub(super) async fn flood(&self, site: &Site, port: u16, payload: &str, to: &[String]) -> Result<Perl> {
-        let port = port.to_string();
-        let arguments: Vec<&str> = [port.as_str(), payload].into_iter().chain(to.iter().map(String::as_str)).collect();
-        self.perl(site, FLOOD, &arguments).await
-    }
-
-    async fn perl(&self, site: &Site, program: &str, arguments: &[&str]) -> Result<Perl> {
+impl Namespace {
+    async fn perl(&self, site: &Site, name: &str, program: &str, arguments: &[&str]) -> Result<Perl> {
         let mut inside = site.sandbox.enter(&self.node);
         inside.args(["nsenter", &self.inside]);
-        Perl::start(inside, &self.name, program, arguments).await
+        Perl::start(inside, name, program, arguments).await
     }
 
-    pub(super) async fn run(&self, site: &Site, args: &[&str]) -> Result<String> {
-        site.enter(&self.node, &[&["nsenter", self.inside.as_str()], args].concat()).await
-    }
-
-    /// Everything since it began to.
-    pub(super) fn heard(&self) -> Vec<String> {
-        self.listener.as_ref().map(Perl::heard).unwrap_or_default()
-    }
-
-    /// Sends and returns when everything is sent, or given up.
-    pub(super) async fn send(&self, site: &Site, lines: String) -> Result<()> {
+    async fn send(&self, site: &Site, lines: &str) -> Result<()> {
         let mut command = site.sandbox.enter(&self.node);
         command.args(["nsenter", &self.inside, "perl", "-e", SEND]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().context("start a sender")?;
@@ -80,11 +58,11 @@ impl Endpoint {
         stdin.write_all(lines.as_bytes()).await?;
         drop(stdin);
         let output = child.wait_with_output().await.context("wait for a sender")?;
-        ensure!(output.status.success(), "the sender of {} ended with {}", self.name, output.status);
+        ensure!(output.status.success(), "the sender ended with {}", output.status);
         Ok(())
     }
 
-    pub(super) async fn remove(&mut self, site: &Site) -> Result<()> {
+    async fn remove(&mut self, site: &Site) -> Result<()> {
         if let Some(listener) = self.listener.take() {
             listener.end().await?;
         }
@@ -96,6 +74,75 @@ impl Endpoint {
             site.enter(&self.node, &["sh", "-c", &remove]).await?;
         }
         Ok(())
+    }
+}
+
+impl Endpoint {
+    pub(super) fn port(&self) -> String {
+        format!("mp-{}", self.uid)
+    }
+
+    /// Begins to hear; ends with this value.
+    pub(super) async fn listen(&mut self, site: &Site) -> Result<()> {
+        match &mut self.at {
+            At::Guest(guest) => guest.listen().await,
+            At::Namespace(namespace) => {
+                let ports = PORTS.map(|port| port.to_string());
+                let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+                namespace.listener = Some(namespace.perl(site, &self.name, LISTEN, &ports).await?);
+                Ok(())
+            }
+        }
+    }
+
+    /// What only an endpoint outside of guests can.
+    fn namespace(&self) -> Result<&Namespace> {
+        match &self.at {
+            At::Namespace(namespace) => Ok(namespace),
+            At::Guest(_) => bail!("{} is in a guest, which only sends and listens", self.name),
+        }
+    }
+
+    /// One end of a connection: `arguments` of `talk.pl`.
+    pub(super) async fn talk(&self, site: &Site, arguments: &[&str]) -> Result<Talk> {
+        Ok(Talk(self.namespace()?.perl(site, &self.name, TALK, arguments).await?))
+    }
+
+    /// Sends by UDP all the time, until the value ends.
+    pub(super) async fn flood(&self, site: &Site, port: u16, payload: &str, to: &[String]) -> Result<Perl> {
+        let port = port.to_string();
+        let arguments: Vec<&str> = [port.as_str(), payload].into_iter().chain(to.iter().map(String::as_str)).collect();
+        self.namespace()?.perl(site, &self.name, FLOOD, &arguments).await
+    }
+
+    pub(super) async fn run(&self, site: &Site, args: &[&str]) -> Result<String> {
+        let namespace = self.namespace()?;
+        site.enter(&namespace.node, &[&["nsenter", namespace.inside.as_str()], args].concat()).await
+    }
+
+    /// Everything since it began to.
+    pub(super) fn heard(&self) -> Vec<String> {
+        match &self.at {
+            At::Namespace(namespace) => namespace.listener.as_ref().map(Perl::heard).unwrap_or_default(),
+            At::Guest(guest) => guest.heard(),
+        }
+    }
+
+    /// Sends and returns when everything is sent, or given up.
+    pub(super) async fn send(&self, site: &Site, lines: String) -> Result<()> {
+        let sent = match &self.at {
+            At::Namespace(namespace) => namespace.send(site, &lines).await,
+            At::Guest(guest) => guest.send(&lines).await,
+        };
+        sent.with_context(|| format!("send from {}", self.name))
+    }
+
+    pub(super) async fn remove(&mut self, site: &Site) -> Result<()> {
+        match &mut self.at {
+            At::Namespace(namespace) => namespace.remove(site).await,
+            // It ends with its machine or pod.
+            At::Guest(_) => Ok(()),
+        }
     }
 }
 
@@ -128,29 +175,32 @@ async fn assigned(site: &Site, namespace: &str, name: &str) -> Result<Value> {
     .await
 }
 
-fn of(vnic: &Value, node: &str, inside: String, device: String) -> Result<Endpoint> {
+fn of(vnic: &Value, at: At) -> Result<Endpoint> {
     let text = |value: &Value| value.as_str().map(str::to_owned).context("a VNic lacks something");
     Ok(Endpoint {
         name: text(&vnic["metadata"]["name"])?,
         uid: text(&vnic["metadata"]["uid"])?,
         mac: text(&vnic["status"]["macAddress"])?,
         subnet: text(&vnic["spec"]["subnet"])?,
-        node: node.to_owned(),
-        inside,
-        device,
-        listener: None,
+        at,
     })
+}
+
+fn in_namespace(vnic: &Value, node: &str, inside: String, device: String) -> Result<Endpoint> {
+    of(vnic, At::Namespace(Namespace { node: node.to_owned(), inside, device, listener: None }))
+}
+
+fn addresses(vnic: &Value) -> Vec<&str> {
+    vnic["status"]["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// One by `nodeName`, as whoever is root on that node makes it.
 pub(super) async fn on_node(site: &Site, namespace: &str, name: &str, node: &str, place: usize) -> Result<Endpoint> {
     let vnic = assigned(site, namespace, name).await?;
     let device = format!("judge{place}");
-    let mut endpoint = of(&vnic, node, format!("--net=/run/netns/{device}"), device.clone())?;
+    let mut endpoint = in_namespace(&vnic, node, format!("--net=/run/netns/{device}"), device.clone())?;
     endpoint.remove(site).await?;
     let (uid, mac, port) = (&endpoint.uid, &endpoint.mac, endpoint.port());
-    let addresses: Vec<&str> =
-        vnic["status"]["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut make = format!(
         "set -e
 ip netns add {device}
@@ -161,7 +211,7 @@ inside() {{ ip -n {device} \"$@\"; }}
 inside link set eth0 address {mac} mtu 1442
 "
     );
-    for address in addresses {
+    for address in addresses(&vnic) {
         let (length, gateway, all) = ways(address)?;
         make += &format!(
             "inside address add {address}/{length} dev eth0 {}\n",
@@ -182,7 +232,7 @@ external_ids:iface-id-ver={uid}.0 external_ids:attached-mac=\\\"{mac}\\\"\n"
 }
 
 /// Length of the prefix, the router, and what it leads to.
-fn ways(address: &str) -> Result<(u8, String, &'static str)> {
+pub(super) fn ways(address: &str) -> Result<(u8, String, &'static str)> {
     Ok(match address.parse::<IpAddr>()? {
         IpAddr::V4(address) => (24, format!("10.60.{}.1", address.octets()[2]), "10.60.0.0/16"),
         IpAddr::V6(address) => (64, format!("fd00:60:0:{:x}::1", address.segments()[3]), "fd00:60::/32"),
@@ -192,5 +242,13 @@ fn ways(address: &str) -> Result<(u8, String, &'static str)> {
 /// A pod's, in the network namespace that the plugin noted.
 pub(super) async fn in_pod(site: &Site, namespace: &str, vnic: &str, pod: &str) -> Result<Endpoint> {
     let netns = site.pod(namespace, pod).await?.netns;
-    of(&assigned(site, namespace, vnic).await?, ORDINARY_NODE, format!("--net={netns}"), String::new())
+    in_namespace(&assigned(site, namespace, vnic).await?, ORDINARY_NODE, format!("--net={netns}"), String::new())
+}
+
+/// In a guest that has booted.
+pub(super) async fn in_guest(site: &Site, namespace: &str, vnic: &str, console: Arc<Console>) -> Result<Endpoint> {
+    let vnic = assigned(site, namespace, vnic).await?;
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("a VNic lacks something");
+    let (name, mac) = (text(&vnic["metadata"]["name"])?, text(&vnic["status"]["macAddress"])?);
+    of(&vnic, At::Guest(InGuest::new(console, &name, &mac, &addresses(&vnic)).await?))
 }

@@ -1,9 +1,11 @@
-# Prints every payload of the judge that arrives: by UDP and TCP on the given ports, and in echo requests; of both families.
+# Prints every payload of the judge that arrives: by UDP and TCP on the given ports, and in echo requests; of both families. Each line
+# begins with $WHO.
 use strict;
 use Socket qw(:all);
 use IO::Select;
 $| = 1;
-alarm 900;
+alarm 3600;
+my $who = $ENV{WHO} // "";
 my (%listens, %kind);
 my $select = IO::Select->new;
 for my $port (@ARGV) {
@@ -23,7 +25,7 @@ for (["icmp4", AF_INET, 1], ["icmp6", AF_INET6, 58]) {
     $kind{fileno $socket} = $kind;
     $select->add($socket);
 }
-print "ready\n";
+print "${who}ready\n";
 while (1) {
     for my $socket ($select->can_read) {
         my ($number, $data) = (fileno $socket, "");
@@ -43,6 +45,6 @@ while (1) {
             next if $kind eq "icmp6" && ord(substr $data, 0, 1) != 128;
         }
         $kind = substr $kind, 0, 4;
-        print "$kind $1\n" while $data =~ /(judge-\d+-\d+)/g;
+        print "$who$kind $1\n" while $data =~ /(judge-\d+-\d+)/g;
     }
 }

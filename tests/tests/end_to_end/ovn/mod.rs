@@ -5,7 +5,7 @@
 //! | file | what |
 //! |---|---|
 //! | `draw.rs` | the network, at random from the seed |
-//! | `endpoint.rs`, `listen.pl`, `send.pl` | where packets come from and go to |
+//! | `endpoint.rs`, `guest.rs`, `listen.pl`, `send.pl` | where packets come from and go to |
 //! | `model.rs` | the first answer |
 //! | `trace.rs` | the third |
 //! | `open.rs`, `talk.pl` | connections that are open while their rule goes |
@@ -15,6 +15,7 @@
 mod draw;
 mod endpoint;
 mod gateway;
+mod guest;
 mod model;
 mod open;
 mod trace;
@@ -171,27 +172,36 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// More VNics of each Vpc, on one chassis after the other; the last one of the first Vpc is a pod's.
+    /// More VNics of each Vpc, on one chassis after the other; some are those of guests, and the last one of the first Vpc is a pod's.
     async fn add(&mut self, places: std::ops::Range<usize>) -> Result<()> {
         let mut made = Vec::new();
         for (number, vpc) in VPCS.iter().enumerate() {
             for place in places.clone() {
                 let is_pods = number == 0 && place + 1 == PER_VPC;
-                let node = NODES[(number + place) % NODES.len()];
-                let vnic = draw::vnic(&self.draw, vpc, place, (!is_pods).then_some(node));
-                made.push((vnic, node, number * PER_VPC + place, is_pods));
+                let name = draw::vnic_name(vpc, place);
+                let node = (!is_pods && !guest::is_one(&name)).then(|| NODES[(number + place) % NODES.len()]);
+                made.push((draw::vnic(&self.draw, vpc, place, node), name, node, number * PER_VPC + place));
             }
         }
         let objects: Vec<Value> = made.iter().map(|(vnic, ..)| vnic.clone()).collect();
         self.apply(&objects).await?;
-        for (vnic, node, place, is_pods) in made {
-            let name = vnic["metadata"]["name"].as_str().context("a name")?;
-            let mut endpoint = match is_pods {
-                true => self.pod(name).await?,
-                false => endpoint::on_node(self.site, self.namespace, name, node, place).await?,
+        let has_guests = made.iter().any(|(_, name, ..)| guest::is_one(name));
+        let booting = if has_guests { guest::start(self.site, self.namespace).await? } else { vec![] };
+        for (_, name, node, place) in made.iter().filter(|(_, name, ..)| !guest::is_one(name)) {
+            let mut endpoint = match node {
+                None => self.pod(name).await?,
+                Some(node) => endpoint::on_node(self.site, self.namespace, name, node, *place).await?,
             };
             endpoint.listen(self.site).await?;
             self.endpoints.push(endpoint);
+        }
+        for guest in booting {
+            let (console, vnics) = guest.booted().await?;
+            for vnic in vnics {
+                let mut endpoint = endpoint::in_guest(self.site, self.namespace, vnic, console.clone()).await?;
+                endpoint.listen(self.site).await?;
+                self.endpoints.push(endpoint);
+            }
         }
         self.ports_are_up().await
     }
@@ -367,7 +377,7 @@ impl<'a> Run<'a> {
             endpoint.remove(self.site).await?;
         }
         let limit = format!("--timeout={}s", SOON.as_secs());
-        for kind in ["pods", "vnics", "sg", "sn", "vpc"] {
+        for kind in ["pods", "bmm", "vnics", "sg", "sn", "vpc"] {
             self.site.kubectl(&["delete", kind, "--all", "-n", self.namespace, &limit]).await?;
         }
         self.tunnels(GENEVE).await
