@@ -74,16 +74,8 @@ async fn ask_from_virtual_machine(story: &Story, site: &Site, address: &str) -> 
         said.contains("3 packets received"),
         "{address} does not answer the virtual machine {VIRTUAL_MACHINE}: {said}"
     );
-    let own = site.kubectl(&[
-        "get",
-        "vnic",
-        &vnic_of(site, VIRTUAL_MACHINE).await?,
-        "-n",
-        NAMESPACE,
-        "-o",
-        "jsonpath={.status.addresses[0]}",
-    ]);
-    let own = own.await?;
+    let vnic = vnic_of(site, VIRTUAL_MACHINE).await?;
+    let own = site.kubectl(&["get", "vnic", &vnic, "-n", NAMESPACE, "-o", "jsonpath={.status.addresses[0]}"]).await?;
     story.say(&format!("{address} answers ping from the virtual machine {VIRTUAL_MACHINE}, which took {own} by DHCP"));
     until(&format!("{own} answers the pod {}", PODS[0]), LIMIT, async || {
         Ok(ping(site, PODS[0], &own).await?.map_err(|error| format!("{error:#}")))

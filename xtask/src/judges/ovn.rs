@@ -11,11 +11,12 @@ use std::fs;
 pub(super) const JUDGE: Judge = Judge { name: "ovn", run };
 
 const FILTER: &str = "ovn::";
+
 /// The distribution's OVN, or the one that was named.
 fn which() -> String {
     match std::env::var(OVN_DIR).ok().filter(|folder| !folder.is_empty()) {
         Some(folder) => format!("on the OVN of {OVN_DIR}={folder}"),
-        None => format!("another OVN ({OVN_DIR}=FOLDER)"),
+        None => format!("not run: another OVN ({OVN_DIR}=FOLDER)"),
     }
 }
 
