@@ -71,6 +71,8 @@ impl Booting {
     pub(super) async fn booted(self) -> Result<(Arc<Console>, &'static [&'static str])> {
         let Self { guest, from, vnics } = self;
         guest.line("the guest of an endpoint has booted", from, BOOT, |line| line.contains("MP-BOOT ")).await?;
+        // What the kernel says would stand in the middle of what is heard.
+        guest.shell("dmesg -n 1", SOON).await?;
         for (file, program) in [("listen.pl", LISTEN), ("send.pl", SEND)] {
             guest.fed(&format!("cat >/root/{file}"), program, SOON).await?;
         }
