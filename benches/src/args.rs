@@ -29,6 +29,8 @@ pub enum What {
     Scale(Scale),
     /// The network at scale: the controller and OVN with many VNics
     Network(Network),
+    /// Pods that ask for nothing: what the CNI plugin adds to their start and end
+    Pods(Pods),
     /// Disks by SPDK: vfio-user against the same bdev used directly
     Spdk(Spdk),
     /// Disks by SPDK: what a host feels while another disk comes, the disk grows, or the agent starts anew
@@ -57,6 +59,13 @@ pub struct Starts {
 pub struct Lost {
     /// How often the agent is silenced
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub times: u16,
+}
+
+#[derive(Args)]
+pub struct Pods {
+    /// How often each verb is called
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     pub times: u16,
 }
 

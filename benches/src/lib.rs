@@ -36,6 +36,7 @@ pub mod history;
 pub mod load;
 pub mod lost;
 pub mod network;
+pub mod pods;
 pub mod processes;
 pub mod scale;
 pub mod scrape;

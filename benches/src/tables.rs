@@ -46,6 +46,15 @@ const TABLES: &[(&str, &[Row])] = &[
             ("move", "cold migration, asked for → ended", ""),
         ],
     ),
+    (
+        "pods",
+        &[
+            ("quietAdd", "ADD", "at most 10 ms"),
+            ("quietCheck", "CHECK", "at most 10 ms"),
+            ("quietDelete", "DEL", "at most 10 ms"),
+            ("process", "a process that does nothing (`true`)", ""),
+        ],
+    ),
     ("lost", &[("noticed", "agent silenced → its Dpu is `Ready: Unknown`", "within 5 s")]),
     (
         "footprint",

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is measured when nothing is named. Hours of load are asked for by name.
-const ALL: [&str; 10] = ["clone", "starts", "disks", "lost", "footprint", "scale", "network", "boot", "spdk", "stall"];
+const ALL: [&str; 11] =
+    ["clone", "starts", "disks", "lost", "footprint", "scale", "network", "pods", "boot", "spdk", "stall"];
 /// What needs an SPDK target of our own.
 const ON_SPDK: [&str; 2] = ["spdk", "stall"];
 /// What runs on a site with pods: those of a release.
@@ -21,6 +22,9 @@ const CONTROLLER: &str = "METALPLANE_BENCH_CONTROLLER";
 const BOOT: &str = "boot";
 const BOOT_PROGRAMS: [(&str, &str); 2] =
     [("METALPLANE_BENCH_BOOT", "boot"), ("METALPLANE_BENCH_BOOT_LOAD", "boot-load")];
+
+/// What calls the CNI plugin.
+const PODS: (&str, &str) = ("pods", "METALPLANE_BENCH_PLUGIN");
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -58,6 +62,10 @@ fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
         let built = programs::boot(root)?;
         let variables = BOOT_PROGRAMS.map(|(variable, name)| (variable, built[name].as_path()));
         return start(test::as_root_with(program, &variables).args(words));
+    }
+    if words[0] == PODS.0 {
+        let plugin = programs::plugin(root)?;
+        return start(Command::new(program).env(PODS.1, plugin).args(words));
     }
     let controller = match words[0].as_str() {
         SCALE => Some(programs::bench(root)?),

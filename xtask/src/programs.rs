@@ -42,11 +42,20 @@ pub(crate) fn release(
     let (plugin, others): (Vec<_>, Vec<_>) = names.iter().copied().partition(|name| *name == PLUGIN.1);
     let mut programs = if others.is_empty() { BTreeMap::new() } else { built(cargo, &others)? };
     if !plugin.is_empty() {
-        let mut cargo = optimised(root, release, architecture, PLUGIN.2)?;
-        cargo.args(["--package", PLUGIN.0]);
-        programs.extend(built(cargo, &plugin)?);
+        programs.insert(PLUGIN.1, released_plugin(root, release, architecture)?);
     }
     Ok(programs)
+}
+
+fn released_plugin(root: &Path, release: &Release, architecture: Architecture) -> Result<PathBuf> {
+    let mut cargo = optimised(root, release, architecture, PLUGIN.2)?;
+    cargo.args(["--package", PLUGIN.0]);
+    built(cargo, &[PLUGIN.1])?.remove(PLUGIN.1).context("the program was built")
+}
+
+/// The CNI plugin, as it ships.
+pub(crate) fn plugin(root: &Path) -> Result<PathBuf> {
+    released_plugin(root, &Release::of(root)?, Architecture::here())
 }
 
 /// The program of the benches with the controller in it, as what ships is built.

@@ -62,7 +62,8 @@ pub(super) fn vnic_name(vpc: &str, place: usize) -> String {
 pub(super) fn vnic(draw: &Draw, vpc: &str, place: usize, node: Option<&str>) -> Value {
     let (part, number) = if place.is_multiple_of(2) { ("a", 0) } else { ("b", 1) };
     let addresses = [format!("10.60.{number}.{}", 20 + place), format!("fd00:60:0:{number}::{}", 20 + place)];
-    let mut groups: Vec<String> = (0..draw.below(3)).map(|_| group(vpc, draw.below(GROUPS))).collect();
+    let mut groups: Vec<String> = (0..draw.below(4).min(2)).map(|_| group(vpc, draw.below(GROUPS))).collect();
+    groups.push(everybodys_name(vpc));
     groups.sort();
     groups.dedup();
     let mut spec = json!({"subnet": format!("{vpc}-{part}"), "addresses": addresses, "securityGroups": groups});
@@ -74,6 +75,19 @@ pub(super) fn vnic(draw: &Draw, vpc: &str, place: usize, node: Option<&str>) -> 
 
 pub(super) fn groups(draw: &Draw) -> Vec<Value> {
     VPCS.iter().flat_map(|vpc| (0..GROUPS).map(|number| one_group(draw, vpc, number)).collect::<Vec<_>>()).collect()
+}
+
+fn everybodys_name(vpc: &str) -> String {
+    format!("{vpc}-all")
+}
+
+/// The group that every VNic of a Vpc is a member of: it lets through everything, or nothing.
+pub(super) fn everybodys(vpc: &str, open: bool) -> Value {
+    let mut spec = json!({"vpc": {"name": vpc}, "ingress": if open { json!([{}]) } else { json!([]) }});
+    if !open {
+        spec["egress"] = json!([]);
+    }
+    object("SecurityGroup", &everybodys_name(vpc), &spec)
 }
 
 fn one_group(draw: &Draw, vpc: &str, number: usize) -> Value {
@@ -88,10 +102,10 @@ fn one_group(draw: &Draw, vpc: &str, number: usize) -> Value {
 
 fn rule(draw: &Draw, vpc: &str, peers: &str) -> Value {
     let mut rule = json!({});
-    if draw.below(3) > 0 {
+    if draw.below(2) > 0 {
         rule[peers] = json!(draw.some(2, || peer(draw, vpc)));
     }
-    match draw.below(5) {
+    match draw.below(4) {
         0 => {}
         1 => {
             let (family, echo) = *draw.one(&[("IPv4", 8), ("IPv6", 128)]);

@@ -109,6 +109,7 @@ impl<'a> Run<'a> {
         let mut objects = draw::networks();
         self.groups = draw::groups(&self.draw);
         objects.extend(self.groups.clone());
+        objects.extend(VPCS.map(|vpc| draw::everybodys(vpc, false)));
         self.apply(&objects).await?;
         self.add(0..FIRST).await?;
         self.ask("as drawn, few").await?;
@@ -123,7 +124,21 @@ impl<'a> Run<'a> {
             self.ask(&format!("after {}", changed["metadata"]["name"])).await?;
         }
         self.tunnels(VXLAN).await?;
-        self.ask("by VXLAN").await
+        self.ask("by VXLAN").await?;
+        self.everything_passes().await
+    }
+
+    /// Who hears nothing agrees with a model that lets nothing through: here everybody has to hear all others of its Vpc, and be heard.
+    async fn everything_passes(&mut self) -> Result<()> {
+        let open = VPCS.map(|vpc| draw::everybodys(vpc, true));
+        self.apply(&open).await?;
+        for group in &open {
+            self.in_force(group).await?;
+        }
+        let all = self.expected(&self.questions())?;
+        let closed = all.iter().filter(|who| who.is_empty()).count();
+        ensure!(closed == 0, "the model closes {closed} of {} ways where everything is open", all.len());
+        self.ask("all open").await
     }
 
     /// Of the whole site: one chassis with VXLAN puts all of OVN into the mode that goes with it.
