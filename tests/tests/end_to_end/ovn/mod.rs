@@ -11,7 +11,9 @@
 //! | `open.rs`, `talk.pl` | connections that are open while their rule goes |
 //! | `withstand.rs` | what OVN is made of is killed |
 //! | `gateway.rs` | a gateway node dies |
+//! | `cloud_init.rs` | what a Debian's cloud-init makes of the metadata |
 
+mod cloud_init;
 mod draw;
 mod endpoint;
 mod gateway;
