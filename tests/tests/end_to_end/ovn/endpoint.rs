@@ -29,7 +29,7 @@ pub(super) struct Endpoint {
 }
 
 enum At {
-    Namespace(Namespace),
+    Namespace(Box<Namespace>),
     Guest(InGuest),
 }
 
@@ -187,7 +187,8 @@ fn of(vnic: &Value, at: At) -> Result<Endpoint> {
 }
 
 fn in_namespace(vnic: &Value, node: &str, inside: String, device: String) -> Result<Endpoint> {
-    of(vnic, At::Namespace(Namespace { node: node.to_owned(), inside, device, listener: None }))
+    let namespace = Namespace { node: node.to_owned(), inside, device, listener: None };
+    of(vnic, At::Namespace(Box::new(namespace)))
 }
 
 fn addresses(vnic: &Value) -> Vec<&str> {
