@@ -20,21 +20,19 @@ pub const RECIPE: &[&str] = &[include_str!("debian.rs")];
 const PACKAGES: &str = "systemd-sysv,udev,dbus,kmod,cloud-init,cloud-guest-utils,netplan.io,openssh-server,iproute2,\
                         iputils-ping,procps,fdisk,e2fsprogs,nvme-cli";
 
-/// One kind of host key: under emulation each takes seconds. No locale: the package that makes them is not there.
-const CLOUD_CONFIG: &str = "datasource_list: [NoCloud, Ec2, None]\nlocale: false\nssh_genkeytypes: [ed25519]\n\
-                            no_ssh_fingerprints: true\nssh:\n  emit_keys_to_console: false\n";
-/// EC2's metadata where no disk has a seed. Nothing of such a server says "EC2", so that there is any has to be tried; ds-identify reads
-/// `strict_id` only in a file with such a name and on a line of its own, and tries nothing that only may be there unless it is told to.
-const EC2: &str = "datasource:\n  Ec2:\n    strict_id: false\n    max_wait: 30\n    timeout: 5\n    \
-                   metadata_urls: ['http://169.254.169.254']\n";
-const DS_IDENTIFY: &str = "policy: search,found=all,maybe=all,notfound=disabled\n";
+/// EC2's metadata where no disk has a seed; nothing of such a server says "EC2", so that there is any has to be tried (`strict_id`). One
+/// kind of host key: under emulation each takes seconds. No locale: the package that makes them is not there.
+const CLOUD_CONFIG: &str = "datasource_list: [NoCloud, Ec2, None]\ndatasource:\n  Ec2: {strict_id: false, max_wait: 30, \
+                            timeout: 5, metadata_urls: ['http://169.254.169.254']}\nlocale: false\n\
+                            ssh_genkeytypes: [ed25519]\nno_ssh_fingerprints: true\nssh:\n  emit_keys_to_console: false\n";
+/// cloud-init looks itself, in that order. ds-identify would, before udev has loaded a driver: it would see no seed on a virtio disk.
+const DS_IDENTIFY: &str = "policy: enabled\n";
 
 /// Files of the guest that are ours.
 const FILES: &[(&str, &str)] = &[
     ("etc/fstab", "LABEL=root / ext4 rw,errors=remount-ro,x-systemd.growfs 0 1\n"),
     ("etc/hostname", "debian\n"),
     ("etc/cloud/cloud.cfg.d/90-metalplane.cfg", CLOUD_CONFIG),
-    ("etc/cloud/cloud.cfg.d/91-ec2.cfg", EC2),
     ("etc/cloud/ds-identify.cfg", DS_IDENTIFY),
     (
         "etc/systemd/system/serial-getty@ttyS0.service.d/autologin.conf",
