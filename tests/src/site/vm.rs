@@ -38,7 +38,7 @@ for device in net1 vm-tap; do ip link set $device master vm-bridge; done
 for device in net1 vm-tap vm-bridge; do ip link set $device up; done
 exec qemu-system-x86_64 -nodefaults -no-user-config -display none -machine q35 -accel tcg -cpu max $GUEST \
   -chardev socket,id=console,path=console.sock,server=on,wait=off,logfile=console.log -serial chardev:console \
-  -drive "file=$DISK,format=raw,if=none,id=root,snapshot=on" -device nvme,drive=root,serial=root -drive driver=vvfat,dir=seed,label=CIDATA,if=virtio,read-only=on \
+  -drive "file=$DISK,format=raw,if=none,id=root,snapshot=on" -device nvme,drive=root,serial=root,bootindex=0 -drive driver=vvfat,dir=seed,label=CIDATA,if=virtio,read-only=on \
   -netdev tap,id=nic,ifname=vm-tap,script=no,downscript=no -device "virtio-net-pci,netdev=nic,mac=$mac,romfile="
 "#;
 
