@@ -98,7 +98,9 @@ impl Guest {
     }
 
     async fn ended(&self, command: &str, from: usize, limit: Duration) -> Result<String> {
-        self.line(&format!("the guest ran `{command}`"), from, limit, |line| line.contains("MP-DONE ")).await?;
+        // A line is seen while it is printed: the mark may be there before the exit status behind it.
+        let is_done = |line: &str| line.split_once("MP-DONE ").is_some_and(|(_, status)| !status.trim().is_empty());
+        self.line(&format!("the guest ran `{command}`"), from, limit, is_done).await?;
         let seen = self.printed().get(from..).unwrap_or_default().to_owned();
         // A shell that edits its line brackets what is pasted; those marks are not the command's output.
         Ok(seen.replace("\u{1b}[?2004l", "").replace("\u{1b}[?2004h", "").replace('\r', ""))

@@ -168,7 +168,7 @@ impl Talk {
 /// A VNic that has its addresses.
 async fn assigned(site: &Site, namespace: &str, name: &str) -> Result<Value> {
     until(&format!("VNic {name} has its addresses"), SOON, async || {
-        let vnic = site.get(&["vnic", name, "-n", namespace]).await?.context("the VNic is gone")?;
+        let vnic = site.get(&["vnic", name, "-n", namespace]).await?.context("the VNic no longer exists")?;
         let has = vnic["status"]["macAddress"].is_string() && vnic["status"]["addresses"].is_array();
         Ok(if has { Ok(vnic.clone()) } else { Err(vnic["status"].to_string()) })
     })
