@@ -74,9 +74,13 @@ use std::collections::BTreeMap;
         .message("gateway must be an address inside cidr or ipv6Cidr"),
     validation = Rule::new("!has(self.gateway) || self.routed")
         .message("gateway must be left out where routed is false: there is no router"),
+    validation = Rule::new("has(self.providerNetwork) == has(oldSelf.providerNetwork) && (!has(self.providerNetwork) || self.providerNetwork == oldSelf.providerNetwork)")
+        .message("providerNetwork is immutable: make another Subnet"),
+    validation = Rule::new("!has(self.providerNetwork) || !self.routed")
+        .message("routed must be false with providerNetwork: the data centre's router is the way out, and the ProviderNetwork says which it is"),
     validation = Rule::new("!has(self.ipv6Mode) || has(self.ipv6Cidr) || !isCIDR(self.cidr) || cidr(self.cidr).ip().family() == 6")
         .message("ipv6Mode must be left out where neither cidr nor ipv6Cidr is IPv6"),
-    validation = Rule::new("!has(self.ipv6Mode) || self.ipv6Mode != 'SLAAC' || (self.routed && (has(self.ipv6Cidr) ? (!isCIDR(self.ipv6Cidr) || cidr(self.ipv6Cidr).prefixLength() == 64) : (!isCIDR(self.cidr) || cidr(self.cidr).prefixLength() == 64)))")
+    validation = Rule::new("!has(self.ipv6Mode) || self.ipv6Mode != 'SLAAC' || ((self.routed || has(self.providerNetwork)) && (has(self.ipv6Cidr) ? (!isCIDR(self.ipv6Cidr) || cidr(self.ipv6Cidr).prefixLength() == 64) : (!isCIDR(self.cidr) || cidr(self.cidr).prefixLength() == 64)))")
         .message("ipv6Mode SLAAC needs a router, which advertises, and an IPv6 network with the length /64"),
     validation = Rule::new("!has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a))) || (has(self.ipv6Cidr) && isCIDR(self.ipv6Cidr) && self.reserved.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a)) || r.split('-').all(a, !isIP(a) || cidr(self.ipv6Cidr).containsIP(a))))")
         .message("reserved must be addresses inside cidr or ipv6Cidr")
@@ -102,16 +106,23 @@ pub struct SubnetSpec {
     #[schemars(length(max = 45))]
     #[x_kube(validation = Rule::new("isIP(self)").message("gateway must be an IP address such as 10.20.0.1"))]
     pub gateway: Option<String>,
-    /// Whether the Subnet is at the router of its Vpc. False: its VNics reach each other and nobody else.
+    /// Whether the Subnet is at the router of its Vpc. False: its VNics reach each other and, but for providerNetwork, nobody else.
     #[serde(default = "subnet::yes")]
     pub routed: bool,
+    /// The ProviderNetwork on whose VLAN the Subnet is: its VNics are hosts of that network of the data centre, with addresses of it, as
+    /// far as their SecurityGroups allow. cidr and ipv6Cidr are those of the ProviderNetwork, whose routers are the way out, and
+    /// routed is false. A ProviderNetwork has one Subnet. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub provider_network: Option<String>,
     /// How guests get their IPv6 address. Left out: StatefulDHCP. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6_mode: Option<Ipv6Mode>,
     /// What DHCP tells beside the addresses. Left out: it is enabled, with leases of an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<Dhcp>,
-    /// The MTU of the guests. Left out: 1442, what an underlay of 1500 bytes leaves beside the headers of Geneve. Immutable.
+    /// The MTU of the guests. Left out: 1442, what an underlay of 1500 bytes leaves beside the headers of Geneve; 1500 with
+    /// providerNetwork, where there are no such headers. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1280, max = 9000))]
     pub mtu: Option<u16>,

@@ -3,7 +3,7 @@
 use runtime::queue::Queue;
 use std::sync::Arc;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     Machine,
     /// What an owner that was deleted, a machine or an image, has left: by the UID of the owner.

@@ -2,13 +2,15 @@
 
 use crate::PortError;
 use async_trait::async_trait;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A chassis by what it says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chassis {
     /// The highest `nb_cfg` of which the chassis has installed everything. `None`: it never said.
     pub installed: Option<u64>,
+    /// The physical networks that it maps to bridges (`ovn-bridge-mappings`).
+    pub physical_networks: BTreeSet<String>,
 }
 
 #[async_trait]

@@ -1,6 +1,6 @@
 //! `ProviderNetwork`: a network of the data centre that Vpcs are let out to. An administrator's.
 
-use super::Labels;
+use super::{Labels, SubnetReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
     status = "ProviderNetworkStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A network of the data centre, and the addresses of it that NatGateways and FloatingIPs may have.",
+    doc = "A network of the data centre: the addresses of it that NatGateways and FloatingIPs may have, and the Subnet that is on it.",
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Physical", type_ = "string", json_path = ".spec.physicalNetwork"),
     printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.vlan"),
@@ -47,7 +47,7 @@ use serde::{Deserialize, Serialize};
         .message("gateway must be an address inside cidr"),
     validation = Rule::new("!has(self.ipv6Gateway) || (has(self.ipv6Cidr) && (!isIP(self.ipv6Gateway) || !isCIDR(self.ipv6Cidr) || cidr(self.ipv6Cidr).containsIP(self.ipv6Gateway)))")
         .message("ipv6Gateway must be an address inside ipv6Cidr"),
-    validation = Rule::new("!isCIDR(self.cidr) || self.addresses.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a)) || (has(self.ipv6Cidr) && isCIDR(self.ipv6Cidr) && r.split('-').all(a, !isIP(a) || cidr(self.ipv6Cidr).containsIP(a))))")
+    validation = Rule::new("!has(self.addresses) || !isCIDR(self.cidr) || self.addresses.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a)) || (has(self.ipv6Cidr) && isCIDR(self.ipv6Cidr) && r.split('-').all(a, !isIP(a) || cidr(self.ipv6Cidr).containsIP(a))))")
         .message("addresses must be inside cidr or ipv6Cidr")
 )]
 pub struct ProviderNetworkSpec {
@@ -68,8 +68,8 @@ pub struct ProviderNetworkSpec {
     #[schemars(length(max = 49))]
     #[x_kube(validation = Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked() && cidr(self).ip().family() == 6").message("ipv6Cidr must be an IPv6 network such as 2001:db8:1::/64, with no host bits set"))]
     pub ipv6_cidr: Option<String>,
-    /// The data centre's router in cidr, to which NatGateways send what they have no other route for. Left out: only hosts of the
-    /// network itself are reached.
+    /// The data centre's router in cidr, to which NatGateways, and guests of the Subnet that is on the network, send what they have no
+    /// other route for. Left out: only hosts of the network itself are reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 45))]
     #[x_kube(validation = Rule::new("isIP(self)").message("gateway must be an IP address such as 203.0.113.1"))]
@@ -79,17 +79,20 @@ pub struct ProviderNetworkSpec {
     #[schemars(length(max = 45))]
     #[x_kube(validation = Rule::new("isIP(self)").message("ipv6Gateway must be an IP address such as 2001:db8:1::1"))]
     pub ipv6_gateway: Option<String>,
-    /// The addresses that NatGateways and FloatingIPs may have, and nobody else has: 203.0.113.10-203.0.113.99 for example.
-    #[schemars(length(min = 1, max = 64), inner(length(max = 91)), extend("x-kubernetes-list-type" = "set"))]
+    /// The addresses that NatGateways and FloatingIPs may have, and nobody else has: 203.0.113.10-203.0.113.99 for example. Left out:
+    /// there are none of either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 91)), extend("x-kubernetes-list-type" = "set"))]
     #[x_kube(validation = Rule::new("self.all(r, r.split('-').size() <= 2 && r.split('-').all(a, isIP(a)))").message("addresses must be addresses such as 203.0.113.9, or ranges such as 203.0.113.10-203.0.113.99"))]
     pub addresses: Vec<String>,
     /// The nodes that carry the traffic of NatGateways, by the names of their Dpus: the first one that is alive does. Each must
-    /// map the physical network.
-    #[schemars(length(min = 1, max = 5), inner(length(min = 1, max = 253)))]
+    /// map the physical network. Left out: no NatGateway is carried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5), inner(length(min = 1, max = 253)))]
     #[x_kube(validation = Rule::new("self.all(n, self.exists_one(m, m == n))").message("gatewayNodes must name each node once"))]
     pub gateway_nodes: Vec<String>,
-    /// The namespaces whose NatGateways and FloatingIPs may have its addresses. Left out: all. Taking it back takes nothing from
-    /// those that have some.
+    /// The namespaces whose NatGateways and FloatingIPs may have its addresses, and whose Subnet may be on it. Left out: all. Taking it
+    /// back takes nothing from those that have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_namespaces: Option<Labels>,
 }
@@ -98,9 +101,12 @@ pub struct ProviderNetworkSpec {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProviderNetworkStatus {
-    /// The chassis of its gatewayNodes, in their order; one that has told no chassis is left out.
+    /// The chassis of its gatewayNodes, in their order; one that has told no chassis, or does not map the physical network, is left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chassis: Vec<String>,
+    /// The Subnet that is on it: the first one that asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<SubnetReference>,
     /// How many of its addresses have an AddressHold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,

@@ -62,6 +62,7 @@ impl Kind for Subnet {
     fn index(&self) -> Vec<IndexKey> {
         let mut all: Vec<IndexKey> = own_uid(&self.metadata).into_iter().collect();
         all.push(IndexKey::names::<Vpc>(namespace_of(&self.metadata), admission::vpc_of(self)));
+        all.extend(self.spec.provider_network.iter().map(|network| IndexKey::names::<ProviderNetwork>("", network)));
         all
     }
 
@@ -80,6 +81,9 @@ impl Kind for Subnet {
         world.vnics_without_port(&named);
         world.pods_that_name::<Self>(&namespace, &name);
         world.look(Work::Vpc, (namespace.clone(), admission::vpc_of(self).to_owned()));
+        if let Some(network) = &self.spec.provider_network {
+            world.look(Work::ProviderNetwork, (String::new(), network.clone()));
+        }
         world.look(Work::Subnet, (namespace, name));
     }
 }
@@ -219,7 +223,7 @@ impl World {
         }
     }
 
-    fn vnics_without_addresses(&self, index: &IndexKey) {
+    pub(super) fn vnics_without_addresses(&self, index: &IndexKey) {
         for vnic in self.vnics.by(index).iter().filter(|vnic| !addresses::is_assigned(vnic)) {
             self.look(Work::VNic, key(&vnic.metadata));
         }

@@ -6,7 +6,7 @@ use crate::cache::key;
 use crate::index::IndexKey;
 use crate::work::Work;
 use crate::world::{Kind, World};
-use api::{Dpu, FloatingIP, NatGateway, ProviderNetwork, VNic, Vpc};
+use api::{Dpu, FloatingIP, NatGateway, ProviderNetwork, Subnet, VNic, Vpc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 fn of_network(meta: &ObjectMeta, network: &str) -> Vec<IndexKey> {
@@ -28,6 +28,11 @@ impl Kind for ProviderNetwork {
         let named = IndexKey::names::<Self>("", &own.1);
         world.look_at_each(Work::NatGateway, &world.nat_gateways, &named);
         world.look_at_each(Work::FloatingIP, &world.floating_ips, &named);
+        for subnet in world.subnets.by(&named) {
+            let subnet = key(&subnet.metadata);
+            world.vnics_without_addresses(&IndexKey::names::<Subnet>(&subnet.0, &subnet.1));
+            world.look(Work::Subnet, subnet);
+        }
         world.look(Work::ProviderNetwork, own);
     }
 }

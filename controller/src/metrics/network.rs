@@ -127,7 +127,9 @@ pub(super) fn register(world: &World, network: &Logical, registry: &mut Registry
     let free = Family::<OfSubnet, Gauge<f64, AtomicU64>>::default();
     for subnet in world.subnets.all() {
         let meta = &subnet.metadata;
-        for (family, count) in world.pools.with(uid(meta), |pool| subnets::free(&subnet, pool)) {
+        let provider = subnet.spec.provider_network.as_ref().and_then(|named| world.provider_networks.get("", named));
+        let free_of = |pool: &_| subnets::free(&subnet, provider.as_deref(), pool);
+        for (family, count) in world.pools.with(uid(meta), free_of) {
             let namespace = meta.namespace.clone().unwrap_or_default();
             let of_subnet = OfSubnet { namespace, subnet: name(meta).to_owned(), family };
             free.get_or_create(&of_subnet).set(count as f64);

@@ -8,9 +8,9 @@ use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
-use api::VNic;
 use api::conditions::{IN_FORCE, PROGRAMMED};
 use api::network::Programmed;
+use api::{Dpu, Subnet, VNic};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use planner::machine::observed::{name, uid};
 use planner::network::barrier::{Known, Verdict};
@@ -135,11 +135,21 @@ fn plan(c: &Controller, vnic: &VNic) -> port::Plan {
     let dpu = node.and_then(|node| world.dpus.get("", node));
     let (subnet, vpc, dpu) = (subnet.as_deref(), vpc.as_deref(), dpu.as_deref());
     let parents = parents(c, vnic, &of_subnet);
+    let unmapped = subnet.zip(dpu).and_then(|(subnet, dpu)| unmapped(c, vnic, subnet, dpu));
     port::plan(
-        &Observed { vnic, subnet, vpc, attachments: &attachments, dpu, parents },
+        &Observed { vnic, subnet, vpc, attachments: &attachments, dpu, parents, unmapped },
         |group| world.groups.get(&namespace, group),
         |address| world.vnics.by(&about(&of_subnet, address)),
     )
+}
+
+/// The physical network of the Subnet, if the chassis is known not to map it.
+fn unmapped(c: &Controller, vnic: &VNic, subnet: &Subnet, dpu: &Dpu) -> Option<String> {
+    let network = c.world.provider_networks.get("", subnet.spec.provider_network.as_ref()?)?;
+    let chassis = &dpu.status.as_ref()?.network.as_ref()?.chassis;
+    let physical_network = &network.spec.physical_network;
+    let lacks = c.network.lacks(chassis, physical_network, (Work::VNic, key(&vnic.metadata)));
+    lacks.then(|| physical_network.clone())
 }
 
 /// Ports of others whose guests may have one of its addresses.

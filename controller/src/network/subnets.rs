@@ -2,7 +2,7 @@
 //! address of it.
 
 use super::in_force::{Wanted, enforce};
-use super::{router, vpcs};
+use super::{outside, router, vpcs};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
@@ -11,12 +11,12 @@ use crate::objects;
 use crate::work::Work;
 use api::conditions::{self, READY};
 use api::network::DEFAULT;
-use api::{AddressHold, Subnet, VNic, Vpc, labels};
+use api::{AddressHold, ProviderNetwork, Subnet, VNic, Vpc, labels};
 use kube::api::ListParams;
 use planner::about::About;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::subnets::{self, Observed};
-use planner::network::{admission, desired, ready};
+use planner::network::{admission, desired, provider as provider_network, ready};
 use planner::reason::{Blocked, Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
@@ -39,10 +39,10 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     let before = subnet.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let rows = match vpc(c, key, &subnet).await? {
         Err(reason) => Err(reason),
-        Ok(vpc) => match router::hold(c, &subnet).await? {
-            Some(reason) => Err(reason),
-            None => {
-                let wanted = desired::subnet(&subnet, &vpc);
+        Ok(vpc) => match (provider(c, key, &subnet).await?, router::hold(c, &subnet).await?) {
+            (Err(reason), _) | (_, Some(reason)) => Err(reason),
+            (Ok(provider), None) => {
+                let wanted = desired::subnet(&subnet, &vpc, provider.as_deref());
                 Ok(wanted.map(|wanted| wanted.rows(c.network.site().unwrap_or_default())).unwrap_or_default())
             }
         },
@@ -61,7 +61,8 @@ async fn measure(c: &Controller, key: &Key) -> Result<Next, Error> {
     let Some(subnet) = c.world.subnets.get(&key.0, &key.1) else { return Ok(Next::Wait) };
     let (meta, now) = (&subnet.metadata, clock::now());
     let before = subnet.status.clone().unwrap_or_default();
-    let measured = c.world.pools.with(uid(meta), |pool| subnets::measured(&subnet, pool));
+    let provider = subnet.spec.provider_network.as_ref().and_then(|named| c.world.provider_networks.get("", named));
+    let measured = c.world.pools.with(uid(meta), |pool| subnets::measured(&subnet, provider.as_deref(), pool));
     if measured == before {
         return Ok(Next::Wait);
     }
@@ -95,6 +96,42 @@ async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vp
     Ok(ready::is_programmed(&vpc).map(|()| vpc))
 }
 
+/// The ProviderNetwork that it is on, once that says so.
+async fn provider(
+    c: &Controller,
+    key: &Key,
+    subnet: &Subnet,
+) -> Result<Result<Option<Arc<ProviderNetwork>>, Reason>, Error> {
+    let Some(named) = &subnet.spec.provider_network else { return Ok(Ok(None)) };
+    let network = match outside::network(c, named) {
+        Ok(network) => network,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let labels = c.world.namespaces.get("", &key.0).and_then(|namespace| namespace.metadata.labels.clone());
+    match provider_network::admit(&network, subnet, labels.as_ref()) {
+        Err(reason) => return Ok(Err(reason)),
+        Ok(None) => {}
+        Ok(Some(said)) => say_on(c, &network, json!(said)).await?,
+    }
+    Ok(Ok(Some(network)))
+}
+
+async fn say_on(c: &Controller, network: &ProviderNetwork, subnet: serde_json::Value) -> Result<(), Error> {
+    let api = c.objects.cluster::<ProviderNetwork>();
+    let said = json!({"subnet": subnet});
+    objects::patch_status(&api, &c.world.provider_networks, &network.metadata, said).await.map(drop)
+}
+
+/// Its rows were deleted: another Subnet may be on the ProviderNetwork.
+async fn leave_provider(c: &Controller, subnet: &Subnet) -> Result<(), Error> {
+    let named = subnet.spec.provider_network.as_ref();
+    let Some(network) = named.and_then(|named| c.world.provider_networks.get("", named)) else { return Ok(()) };
+    match provider_network::holder(&network) {
+        Some(holder) if holder.uid == uid(&subnet.metadata) => say_on(c, &network, json!(null)).await,
+        _ => Ok(()),
+    }
+}
+
 async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), Error> {
     let world = &c.world;
     let vnics = world.vnics.by(&IndexKey::names::<Subnet>(&key.0, &key.1));
@@ -106,6 +143,7 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
         c.network.clear(uid(&subnet.metadata)).await?;
         c.network.numbers.forget(uid(&subnet.metadata));
         router::release(c, &subnet).await?;
+        leave_provider(c, &subnet).await?;
         let vpc = world.vpcs.get(&key.0, admission::vpc_of(&subnet));
         if let Some((vpc, subnets)) =
             vpc.and_then(|vpc| admission::dismiss(&vpc, uid(&subnet.metadata)).map(|subnets| (vpc, subnets)))

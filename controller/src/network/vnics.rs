@@ -13,8 +13,8 @@ use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::addresses::{self, Action, Observed, Plan};
-use planner::network::allowed;
 use planner::network::pool::Pool;
+use planner::network::{admission, allowed};
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::sync::Arc;
@@ -95,9 +95,15 @@ async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
             rivals.push(rival);
         }
     }
+    let provider = subnet.as_ref().and_then(|subnet| subnet.spec.provider_network.as_ref());
+    let provider = provider.and_then(|provider| world.provider_networks.get("", provider));
+    let refused = subnet.as_ref().and_then(|subnet| {
+        let vpc = world.vpcs.get(&subnet_key.0, admission::vpc_of(subnet));
+        admission::refused(subnet, vpc.as_deref(), provider.as_deref())
+    });
     let attachments = world.nics.by(&IndexKey::owner(&own));
     let orphans = crate::orphans::nics(c).await?;
-    Ok(Observed { vnic, subnet, holds, rivals, attachments, orphans, is_listed: false })
+    Ok(Observed { vnic, subnet, provider, refused, holds, rivals, attachments, orphans, is_listed: false })
 }
 
 async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {

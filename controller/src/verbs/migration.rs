@@ -28,9 +28,9 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
 }
 
 async fn plan(c: &Controller, object: &Arc<MachineMigration>) -> Result<Plan<MachineMigrationStatus>, Error> {
-    let (namespace, _) = key(&object.metadata);
-    let machine = match c.world.machines.get(&namespace, &object.spec.machine_name) {
-        Some(machine) => Some(gather::servers::for_move(c, machine).await?),
+    let by = key(&object.metadata);
+    let machine = match c.world.machines.get(&by.0, &object.spec.machine_name) {
+        Some(machine) => Some(gather::servers::for_move(c, &by, machine).await?),
         None => None,
     };
     let o = Observed { object: object.clone(), machine };

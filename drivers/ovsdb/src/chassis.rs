@@ -5,13 +5,13 @@ use crate::value::Value;
 use async_trait::async_trait;
 use ports::south_bound::Chassis;
 use ports::{PortError, SouthBound};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub const DATABASE: &str = "OVN_Southbound";
 
 /// What [`OvnSouthBound`] reads, for [`SessionConfig::monitored`].
 pub fn monitored() -> BTreeMap<String, Vec<String>> {
-    [("Chassis", ["name"].as_slice()), ("Chassis_Private", &["name", "nb_cfg"])]
+    [("Chassis", ["name", "other_config"].as_slice()), ("Chassis_Private", &["name", "nb_cfg"])]
         .into_iter()
         .map(|(table, columns)| (table.to_owned(), columns.iter().map(|&column| column.to_owned()).collect()))
         .collect()
@@ -29,13 +29,23 @@ impl OvnSouthBound {
     }
 }
 
+/// `physnet1:br-ex,physnet2:br-dc` (ovn-controller(8)).
+fn mapped(config: Option<&Value>) -> BTreeSet<String> {
+    let mappings = config.and_then(|config| config.get("ovn-bridge-mappings"));
+    let pairs = mappings.unwrap_or_default().split(',').filter_map(|pair| pair.trim().split_once(':'));
+    pairs.map(|(network, _)| network.to_owned()).collect()
+}
+
 #[async_trait]
 impl SouthBound for OvnSouthBound {
     fn chassis(&self) -> Result<BTreeMap<String, Chassis>, PortError> {
         let view = self.session.current().map_err(|error| error.for_port("reading the chassis"))?;
         let named = |table| view.cache.rows(table).filter_map(|(_, row)| Some((row.get("name")?.as_str()?, row)));
-        let mut all: BTreeMap<String, Chassis> =
-            named("Chassis").map(|(name, _)| (name.to_owned(), Chassis::default())).collect();
+        let mut all: BTreeMap<String, Chassis> = named("Chassis")
+            .map(|(name, row)| {
+                (name.to_owned(), Chassis { physical_networks: mapped(row.get("other_config")), installed: None })
+            })
+            .collect();
         for (name, row) in named("Chassis_Private") {
             // A chassis that has just registered says 0: no change was ever given that number.
             let number = row.get("nb_cfg").and_then(Value::as_integer).and_then(|number| u64::try_from(number).ok());

@@ -3,7 +3,8 @@
 //! *AddressIsHeld* (docs/design/fencing.md). The Subnet gets its finalizer, then the VNic, then each address and the MAC address
 //! that is asked for an [`AddressHold`], which only one VNic can have; then `VNic.status.addresses` says so, once. Only by that an
 //! attachment is made. A VNic that asks for no address is offered one of each family by the [`Pool`]: the hold decides here too. Two
-//! leaders may both make it one; `status.addresses` says which counts, and the other hold is deleted. Release goes the other way: the attachment is deleted, then the holds, then the VNic's finalizer.
+//! leaders may both make it one; `status.addresses` says which counts, and the other hold is deleted. A hold is of one Subnet, and Subnets
+//! may overlap: one that its Vpc has not admitted gives no address. Release goes the other way: the attachment is deleted, then the holds, then the VNic's finalizer.
 //!
 //! At an upgrade VNics run that have no hold. Each asks for its own: of two with one address one that a machine holds comes before
 //! one that no machine holds, then the older. Who comes too late keeps running, and says so.
@@ -16,6 +17,7 @@ pub use super::asked::{
 use super::asked::{held_by_name, macs};
 use super::judge::{self, Verdict};
 use super::pool::Pool;
+use super::provider::without_closed;
 use super::{cidr, user_of};
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -121,6 +123,10 @@ fn assign(o: &Observed, pool: &Pool, now: Timestamp) -> Plan {
         }
         return plan;
     };
+    if let Some(reason) = o.refused.clone().filter(|_| !is_assigned(&o.vnic)) {
+        fail(&mut plan, o, reason, now);
+        return plan;
+    }
     let leaving = subnet.metadata.deletion_timestamp.is_some();
     if !leaving && !has_finalizer(&subnet.metadata, labels::FINALIZER_IN_USE) {
         plan.actions.push(Action::ProtectSubnet);
@@ -172,13 +178,15 @@ fn choose(o: &Observed, subnet: &Subnet, pool: &Pool) -> (Vec<(String, Verdict)>
     let own = uid(&o.vnic.metadata);
     let mac = macs(&o.vnic).into_iter().find(|mac| judge::mac_is_free(o, subnet, mac)).unwrap_or_default();
     let closed: Vec<IpAddr> = judge::without_hold(o).filter_map(|address| address.parse().ok()).collect();
+    let on_vlan = o.provider.as_ref().map(|provider| without_closed(&subnet.spec, &provider.spec));
+    let spec = on_vlan.as_ref().unwrap_or(&subnet.spec);
     for network in cidr::networks(&subnet.spec) {
         let has =
             o.holds.iter().filter(|hold| hold.spec.owner.uid == own && hold.spec.subnet.uid == uid(&subnet.metadata));
         let has = has.filter_map(|hold| hold.spec.address.as_deref()?.parse::<IpAddr>().ok());
         if let Some(address) = has.filter(|address| network.contains(address)).min() {
             chosen.push((address.to_string(), judge::address(o, subnet, &address.to_string())));
-        } else if let Some(address) = pool.offer(&subnet.spec, network, &cidr::preferred(network, &mac, own), &closed) {
+        } else if let Some(address) = pool.offer(spec, network, &cidr::preferred(network, &mac, own), &closed) {
             chosen.push((address.to_string(), Verdict::Free));
         } else {
             let (subnet, cidr) = (name(&subnet.metadata).to_owned(), network.to_string());

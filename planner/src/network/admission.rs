@@ -2,10 +2,12 @@
 //! admitted at once the second one finds that the Vpc has changed, and the first one in it.
 
 use super::cidr::networks;
+use super::provider;
 use crate::machine::observed::{name, uid};
-use crate::reason::{Blocked, Reason};
+use crate::reason::{Blocked, Reason, Waiting};
+use api::conditions::{self, READY};
 use api::network::AdmittedSubnet;
-use api::{Subnet, Vpc};
+use api::{ProviderNetwork, Subnet, Vpc};
 use ipnet::IpNet;
 
 /// The Vpc that a Subnet names.
@@ -43,6 +45,22 @@ pub fn admit(vpc: &Vpc, subnet: &Subnet) -> Result<Option<Vec<AdmittedSubnet>>, 
         }
     }
     Ok(Some(others().cloned().chain([as_admitted]).collect()))
+}
+
+/// Why nobody gets an address of the Subnet: another one may have it, of the same Vpc or on the same ProviderNetwork. An admission lasts as
+/// long as the Subnet, so a copy of some time ago that knows of it is good enough.
+pub fn refused(subnet: &Subnet, vpc: Option<&Vpc>, provider: Option<&ProviderNetwork>) -> Option<Reason> {
+    let in_vpc = vpc.is_some_and(|vpc| matches!(admit(vpc, subnet), Ok(None)));
+    let holder = provider.and_then(provider::holder);
+    let on_vlan = subnet.spec.provider_network.is_none() || holder.is_some_and(|one| one.uid == uid(&subnet.metadata));
+    if in_vpc && on_vlan {
+        return None;
+    }
+    let said = subnet.status.as_ref().and_then(|status| conditions::get(&status.conditions, READY));
+    let message = said.filter(|said| said.status == "False").map(|said| said.message.clone());
+    let message =
+        message.unwrap_or_else(|| "the controller has not looked whether another Subnet overlaps it".to_owned());
+    Some(Waiting::SubnetNotReady { subnet: name(&subnet.metadata).to_owned(), message }.into())
 }
 
 pub(super) fn networks_of(subnet: &AdmittedSubnet) -> impl Iterator<Item = IpNet> {

@@ -2,9 +2,10 @@
 
 use crate::machine::OrphanOn;
 use crate::machine::observed::uid;
+use crate::reason::Reason;
 use api::conditions::{self, ADDRESSES_ASSIGNED};
 use api::network::canonical;
-use api::{AddressHold, NicAttachment, Subnet, VNic, labels, names};
+use api::{AddressHold, NicAttachment, ProviderNetwork, Subnet, VNic, labels, names};
 use jiff::Timestamp;
 use std::sync::Arc;
 
@@ -16,6 +17,10 @@ pub struct Observed {
     pub vnic: Arc<VNic>,
     /// The one that the VNic names.
     pub subnet: Option<Arc<Subnet>>,
+    /// The one that the Subnet names.
+    pub provider: Option<Arc<ProviderNetwork>>,
+    /// Why the Subnet gives no address ([`super::admission::refused`]).
+    pub refused: Option<Reason>,
     /// Of this VNic, and of its [`interests`], whoever has them.
     pub holds: Vec<Arc<AddressHold>>,
     /// Other VNics of the Subnet that have or ask for one of its [`interests`]; where it asks for no address also those that

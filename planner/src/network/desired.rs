@@ -1,18 +1,20 @@
 //! What a Vpc, a Subnet and a SecurityGroup are in OVN. Of a VNic: [`super::port`].
 
-use super::cidr::families;
 use super::rows::{self, Direction, Peer, Rule};
+use super::{cidr, provider};
 use crate::machine::observed::uid;
 use api::network::{self as declared, Dhcp, IpFamily, Ipv6Mode, Metadata, PortRange, Protocol};
-use api::{SecurityGroup, Subnet, Vpc, names};
+use api::{ProviderNetwork, SecurityGroup, Subnet, Vpc, names};
 use std::net::IpAddr;
 
 /// Of a Subnet: what an underlay of 1500 bytes leaves beside the headers of Geneve over IPv4 (RFC 8926; OVN's option included).
 pub const MTU: u16 = 1442;
+/// Of a Subnet on a VLAN: what Ethernet carries.
+const ETHERNET: u16 = 1500;
 
 /// Of its guests.
 pub fn mtu(subnet: &Subnet) -> u16 {
-    subnet.spec.mtu.unwrap_or(MTU)
+    subnet.spec.mtu.unwrap_or(if subnet.spec.provider_network.is_some() { ETHERNET } else { MTU })
 }
 
 /// `hops`: of its routes, those that the router is told of (`super::routes`).
@@ -20,9 +22,19 @@ pub fn vpc(vpc: &Vpc, hops: Vec<rows::Hop>) -> rows::Vpc {
     rows::Vpc { uid: uid(&vpc.metadata).to_owned(), hops }
 }
 
-/// `None`: its cidr is none, which the API server refuses.
-pub fn subnet(subnet: &Subnet, vpc: &Vpc) -> Option<rows::Subnet> {
-    let families = families(&subnet.spec);
+/// Its networks, each with the router that leads out of it.
+pub(super) fn families(subnet: &Subnet, provider: Option<&ProviderNetwork>) -> Vec<rows::Family> {
+    let mut families = cidr::families(&subnet.spec);
+    let routers = provider.map(|network| provider::networks(&network.spec)).unwrap_or_default();
+    for (network, router) in routers {
+        families.iter_mut().filter(|family| family.network == network).for_each(|family| family.gateway = router);
+    }
+    families
+}
+
+/// `None`: its cidr is none, which the API server refuses. `provider`: the network that it is on.
+pub fn subnet(subnet: &Subnet, vpc: &Vpc, provider: Option<&ProviderNetwork>) -> Option<rows::Subnet> {
+    let families = families(subnet, provider);
     let (dns, ntp_servers) = (&vpc.spec.dns, addresses(&dhcp_of(subnet).ntp_servers).collect());
     (!families.is_empty()).then(|| rows::Subnet {
         uid: uid(&subnet.metadata).to_owned(),
@@ -35,6 +47,7 @@ pub fn subnet(subnet: &Subnet, vpc: &Vpc) -> Option<rows::Subnet> {
         dns_servers: dns.iter().flat_map(|dns| addresses(&dns.servers)).collect(),
         domain: dns.as_ref().and_then(|dns| dns.domain.clone()),
         metadata: metadata(subnet),
+        vlan: provider.map(provider::vlan),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::asked::{Observed, fixed, is_held, macs, runs_unassigned, seniority};
 use super::cidr;
+use super::provider;
 use super::rows::PREFIX;
 use crate::machine::OrphanOn;
 use crate::machine::is_port_of;
@@ -31,7 +32,7 @@ pub(super) fn address(o: &Observed, subnet: &Subnet, address: &str) -> Verdict {
         };
     }
     let is_address = address.parse::<IpAddr>().is_ok();
-    let unfit = if is_address { unfit(subnet, address) } else { None };
+    let unfit = if is_address { unfit(o, subnet, address) } else { None };
     let subnet = name(&subnet.metadata);
     let taken = unfit
         .or_else(|| orphan(o, address).map(|one| shown(one, address)))
@@ -53,14 +54,15 @@ fn hold<'a>(o: &'a Observed, subnet: &Subnet, address: &str) -> Option<&'a Arc<A
     o.holds.iter().find(|there| name(&there.metadata) == hold)
 }
 
-/// What the Subnet says of the address.
-fn unfit(subnet: &Subnet, address: &str) -> Option<Reason> {
+/// What the Subnet, and the ProviderNetwork that it is on, say of the address.
+fn unfit(o: &Observed, subnet: &Subnet, address: &str) -> Option<Reason> {
     let (of, address) = (name(&subnet.metadata).to_owned(), address.to_owned());
     if cidr::family_of(&subnet.spec, &address).is_none() {
         let all: Vec<String> = cidr::networks(&subnet.spec).iter().map(ToString::to_string).collect();
         return Some(Blocked::AddressOutsideSubnet { address, subnet: of, cidr: all.join(" and ") }.into());
     }
-    let what = cidr::reserved(&subnet.spec, &address)?.to_owned();
+    let of_provider = || provider::reserved(o.provider.as_ref()?, &address);
+    let what = cidr::reserved(&subnet.spec, &address).map(str::to_owned).or_else(of_provider)?;
     Some(Blocked::AddressReserved { address, subnet: of, what }.into())
 }
 

@@ -9,7 +9,7 @@ pub use crate::vnic::logical_port;
 use super::rows::{Binding, Port, Rates};
 use super::{addresses, allowed, desired, groups as group};
 use crate::machine::observed::{name, uid};
-use crate::reason::{Reason, Waiting};
+use crate::reason::{Blocked, Reason, Waiting};
 use api::network::{Ipv6Mode, Qos};
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc, conditions};
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct Observed<'a> {
     pub dpu: Option<&'a Dpu>,
     /// Names of the ports of other VNics whose guests may have one of its addresses ([`allowed::said`]).
     pub parents: Vec<String>,
+    /// The physical network that the Subnet is on and that the Dpu's chassis does not map to a bridge.
+    pub unmapped: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +62,11 @@ pub fn plan(
         let message = said.map(|said| said.message.clone()).unwrap_or_default();
         return nothing(Some(Waiting::SubnetNotReady { subnet: o.vnic.spec.subnet.clone(), message }.into()));
     };
+    if let (Some(physical_network), Some(dpu)) = (&o.unmapped, o.dpu) {
+        let (subnet, dpu) = (name(&subnet.metadata).to_owned(), name(&dpu.metadata).to_owned());
+        let physical_network = physical_network.clone();
+        return nothing(Some(Blocked::PhysicalNetworkUnmapped { physical_network, subnet, dpu }.into()));
+    }
     let status = o.vnic.status.clone().unwrap_or_default();
     let (groups, missing) = group::of(o.vnic, vpc, security_group);
     let (binding, unbound) = binding(o);

@@ -5,15 +5,17 @@
 //! Subnet: it gets none while that is being deleted.
 
 use super::pool::Pool;
+use super::provider::without_closed;
 use super::{addresses, cidr, desired, user_of};
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::conditions::{self, ConditionStatus, DELETABLE};
 use api::network::{AddressOwner, SubnetStatus, Usage};
-use api::{AddressHold, NicAttachment, Subnet, VNic, labels};
+use api::{AddressHold, NicAttachment, ProviderNetwork, Subnet, VNic, labels};
 use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
@@ -88,9 +90,23 @@ pub fn taken(hold: &AddressHold) -> Reason {
     Blocked::GatewayTaken { address, subnet, vnic: hold.spec.owner.name.clone() }.into()
 }
 
-/// Its status with what is so now.
-pub fn measured(subnet: &Subnet, pool: &Pool) -> SubnetStatus {
-    let families = cidr::families(&subnet.spec);
+/// The routers that lead out of it. Those of a ProviderNetwork its status says.
+pub fn gateways(subnet: &Subnet) -> Result<Vec<IpAddr>, Reason> {
+    if subnet.spec.provider_network.is_none() {
+        return Ok(cidr::families(&subnet.spec).into_iter().filter_map(|family| family.gateway).collect());
+    }
+    match subnet.status.as_ref().filter(|status| status.mtu.is_some()) {
+        Some(status) => Ok(status.gateways.iter().filter_map(|gateway| gateway.parse().ok()).collect()),
+        None => {
+            let message = "the controller has not said which its routers are".to_owned();
+            Err(Waiting::SubnetNotReady { subnet: name(&subnet.metadata).to_owned(), message }.into())
+        }
+    }
+}
+
+/// Its status with what is so now. `provider`: that it is on.
+pub fn measured(subnet: &Subnet, provider: Option<&ProviderNetwork>, pool: &Pool) -> SubnetStatus {
+    let families = desired::families(subnet, provider);
     let usage = |v4: bool| {
         let network = families.iter().map(|family| family.network).find(|network| network.network().is_ipv4() == v4);
         network.map(|network| Usage { total: cidr::total(network), used: pool.used(v4) })
@@ -105,10 +121,12 @@ pub fn measured(subnet: &Subnet, pool: &Pool) -> SubnetStatus {
 }
 
 /// How many addresses of each family a VNic that asks for none can still get, as far as the caches tell.
-pub fn free(subnet: &Subnet, pool: &Pool) -> Vec<(&'static str, u128)> {
+pub fn free(subnet: &Subnet, provider: Option<&ProviderNetwork>, pool: &Pool) -> Vec<(&'static str, u128)> {
+    let on_vlan = provider.map(|provider| without_closed(&subnet.spec, &provider.spec));
+    let spec = on_vlan.as_ref().unwrap_or(&subnet.spec);
     let family = |network: IpNet| if network.network().is_ipv4() { "IPv4" } else { "IPv6" };
     let networks = cidr::families(&subnet.spec).into_iter().map(|family| family.network);
-    networks.map(|network| (family(network), pool.free(&subnet.spec, network))).collect()
+    networks.map(|network| (family(network), pool.free(spec, network))).collect()
 }
 
 fn user(vnic: &VNic, o: &Observed) -> String {

@@ -198,9 +198,13 @@ impl Network {
         let mut steps = Vec::new();
         match &from {
             Place::Nic(nic) => steps.push(self.port(nic)),
+            Place::Nobody(subnet) if is_on(&to, subnet) => steps.extend(of_data_centre(subnet, source)),
             Place::Router(subnet) | Place::Nobody(subnet) => {
                 let message = format!("{source} is no VNic's: nobody sends by it");
                 steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
+            }
+            Place::Outside if vlan_of(&to).is_some() => {
+                steps.extend(vlan_of(&to).into_iter().flat_map(|subnet| of_data_centre(subnet, source)))
             }
             Place::Outside => steps.extend(self.in_from_outside(&to, destination, source, packet)),
         }
@@ -215,6 +219,12 @@ impl Network {
                 let message = if ping { "the router answers" } else { "the router answers ICMP echo only" };
                 steps.extend(to_router(a, source).filter(|step| !step.allowed));
                 steps.push(step(ping, by, message));
+            }
+            (Place::Nic(_), Place::Nobody(subnet)) if is_on(&from, subnet) => {
+                steps.extend(of_data_centre(subnet, destination))
+            }
+            (Place::Nic(nic), Place::Outside) if nic.subnet.spec.provider_network.is_some() => {
+                steps.extend(of_data_centre(nic.subnet, destination));
             }
             (Place::Nic(_), Place::Nobody(subnet)) => {
                 let message = format!("no VNic has {destination}");
@@ -321,7 +331,7 @@ impl Network {
 
 /// The network of a Subnet that an address is in.
 fn family(subnet: &Subnet, vpc: &Vpc, address: IpAddr) -> Option<Family> {
-    let families = desired::subnet(subnet, vpc)?.families;
+    let families = desired::subnet(subnet, vpc, None)?.families;
     families.into_iter().find(|family| family.network.contains(&address))
 }
 
@@ -331,6 +341,28 @@ fn to_router(nic: &Nic<'_>, address: IpAddr) -> Option<Step> {
     let has = family(nic.subnet, nic.vpc, address).is_some_and(|family| family.gateway.is_some());
     let message = if has { "it has a router" } else { "it is not routed, so there is no way into other Subnets" };
     Some(step(has, format!("Subnet '{subnet}'"), message))
+}
+
+/// The Subnet of a NIC, if that is on a VLAN of the data centre.
+fn vlan_of<'a>(place: &Place<'a>) -> Option<&'a Subnet> {
+    match place {
+        Place::Nic(nic) => Some(nic.subnet).filter(|subnet| subnet.spec.provider_network.is_some()),
+        _ => None,
+    }
+}
+
+fn is_on(place: &Place<'_>, subnet: &Subnet) -> bool {
+    vlan_of(place).is_some_and(|own| own.metadata.uid == subnet.metadata.uid)
+}
+
+/// What is not a VNic's is the data centre's, on the VLAN or behind its routers.
+fn of_data_centre(subnet: &Subnet, address: IpAddr) -> Option<Step> {
+    let network = subnet.spec.provider_network.as_ref()?;
+    Some(step(
+        true,
+        format!("ProviderNetwork '{network}'"),
+        format!("{address} is no VNic's: the data centre's, if anybody's"),
+    ))
 }
 
 /// From one Subnet to another.

@@ -72,6 +72,7 @@ fn subnet(mtu: u16) -> Vec<Row> {
         dns_servers: vec!["10.20.0.53".parse().expect("an address")],
         domain: Some("blue.example".to_owned()),
         metadata: true,
+        vlan: None,
     };
     subnet.rows(SITE)
 }

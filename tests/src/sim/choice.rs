@@ -8,6 +8,8 @@ use std::time::Duration;
 const HARDWARE: &str = "tinkerbell.org/hardware";
 const DPUS: &str = "metalplane.io/dpus";
 const POLICIES: &str = "metalplane.io/hardwarepolicies";
+/// That no chassis maps to a bridge at first.
+const PHYSICAL_NETWORK: &str = "physnet2";
 /// In which nothing happens.
 const CALM: Duration = Duration::from_mins(30);
 /// From the cure to the claim; an agent that comes back has to be believed first.
@@ -25,10 +27,11 @@ pub enum Lack {
     Service,
     DpuOfTheServer,
     Agent,
+    PhysicalNetwork,
 }
 
 impl Lack {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Policy,
         Self::Hardware,
         Self::Label,
@@ -38,6 +41,7 @@ impl Lack {
         Self::Service,
         Self::DpuOfTheServer,
         Self::Agent,
+        Self::PhysicalNetwork,
     ];
 }
 
@@ -46,6 +50,15 @@ fn reason(s: &Simulation) -> String {
     let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let claimed = all.into_iter().find(|condition| condition["type"] == "HardwareClaimed").unwrap_or_default();
     claimed["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A Subnet on the physical network.
+fn on_vlan(s: &Simulation) {
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "metalplane.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let network = json!({"physicalNetwork": PHYSICAL_NETWORK, "cidr": "203.0.113.0/24", "gateway": "203.0.113.1"});
+    s.create("metalplane.io/providernetworks", "", object("ProviderNetwork", "rack", network));
+    let subnet = json!({"providerNetwork": "rack", "routed": false, "cidr": "203.0.113.0/24"});
+    s.create("metalplane.io/subnets", USER, object("Subnet", "hosts", subnet));
 }
 
 /// It waits, then nothing happens for a while, then `lack` is cured.
@@ -83,6 +96,10 @@ pub async fn cured(s: &mut Simulation, lack: Lack) -> Result<(), String> {
             })
             .await?;
         }
+        Lack::PhysicalNetwork => {
+            on_vlan(s);
+            machine["spec"]["interfaces"] = json!([{"name": "eth0", "subnet": "hosts"}]);
+        }
     }
     s.create(MACHINES, USER, machine);
     s.until("it finds no server", |s| ["NoFreeHardware", "NoHardwareFits"].contains(&reason(s).as_str())).await?;
@@ -102,6 +119,11 @@ pub async fn cured(s: &mut Simulation, lack: Lack) -> Result<(), String> {
         Lack::Service => of_dpu(s, "maintenance", json!("None")),
         Lack::DpuOfTheServer => of_dpu(s, "hardwareRef", assigned),
         Lack::Agent => s.start_agent(&host),
+        Lack::PhysicalNetwork => {
+            let there = before(s, DPUS, "", dpu);
+            let chassis = there["status"]["network"]["chassis"].as_str().unwrap_or_default();
+            s.scene.north_bound.map(chassis, PHYSICAL_NETWORK);
+        }
     }
     let has_server =
         |s: &Simulation| life::condition(&s.machine("bm-01").unwrap_or_default(), "HardwareClaimed") == "True";

@@ -27,6 +27,8 @@ enum Cure {
     Create(fn() -> Value),
     Delete(&'static str, &'static str),
     Change(&'static str, &'static str, fn(&mut Value)),
+    /// The chassis of this Dpu maps this physical network to a bridge.
+    Map(&'static str, &'static str),
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {
@@ -38,7 +40,7 @@ fn resource(kind: &str) -> String {
 }
 
 fn namespace(kind: &str) -> &'static str {
-    if kind == "ProviderNetwork" { "" } else { USER }
+    if ["ProviderNetwork", "Dpu"].contains(&kind) { "" } else { USER }
 }
 
 fn vpc(name: &str) -> Value {
@@ -74,6 +76,18 @@ fn outside() -> Value {
     object("ProviderNetwork", "outside", &spec)
 }
 
+/// For a Subnet alone.
+fn network(name: &str, physical_network: &str) -> Value {
+    let spec = json!({"physicalNetwork": physical_network, "cidr": "203.0.113.0/24", "gateway": "203.0.113.1"});
+    object("ProviderNetwork", name, &spec)
+}
+
+/// On the ProviderNetwork `outside`.
+fn hosts(name: &str, vpc: &str) -> Value {
+    let spec = json!({"vpc": {"name": vpc}, "providerNetwork": "outside", "routed": false, "cidr": "203.0.113.0/24"});
+    object("Subnet", name, &spec)
+}
+
 /// No chassis is on its gateway node.
 fn elsewhere() -> Value {
     let mut outside = outside();
@@ -92,7 +106,7 @@ fn floating(name: &str, spec: &Value) -> Value {
 }
 
 /// One of each.
-pub const CASES: [Case; 21] = [
+pub const CASES: [Case; 25] = [
     Case {
         of: ("Subnet", "green"),
         made: || vec![subnet("green", "one", "10.30.0.0/24")],
@@ -132,7 +146,7 @@ pub const CASES: [Case; 21] = [
     Case {
         of: ("VNic", "nic"),
         made: || vec![subnet("green", "one", "10.30.0.0/24"), vnic("nic", &json!({"subnet": "green"}))],
-        says: ("Programmed", "SubnetNotReady"),
+        says: ("AddressesAssigned", "SubnetNotReady"),
         cure: Cure::Create(|| vpc("one")),
     },
     Case {
@@ -234,6 +248,37 @@ pub const CASES: [Case; 21] = [
         cure: Cure::Delete("FloatingIP", "first"),
     },
     Case {
+        of: ("VNic", "nic"),
+        made: || {
+            let nic = json!({"subnet": "green", "addresses": ["10.30.1.7"]});
+            let subnets = [subnet("wide", "default", "10.30.0.0/16"), subnet("green", "default", "10.30.1.0/24")];
+            [subnets.to_vec(), vec![vnic("nic", &nic)]].concat()
+        },
+        says: ("AddressesAssigned", "SubnetNotReady"),
+        cure: Cure::Delete("Subnet", "wide"),
+    },
+    Case {
+        of: ("Subnet", "hosts"),
+        made: || vec![hosts("hosts", "default")],
+        says: ("Ready", "ProviderNetworkMissing"),
+        cure: Cure::Create(|| network("outside", "physnet1")),
+    },
+    Case {
+        of: ("Subnet", "hosts"),
+        made: || vec![network("outside", "physnet1"), vpc("one"), hosts("first", "one"), hosts("hosts", "default")],
+        says: ("Ready", "ProviderNetworkTaken"),
+        cure: Cure::Delete("Subnet", "first"),
+    },
+    Case {
+        of: ("VNic", "nic"),
+        made: || {
+            let nic = json!({"subnet": "hosts", "addresses": ["203.0.113.7"], "nodeName": "dpu-1"});
+            vec![network("outside", "physnet2"), hosts("hosts", "default"), vnic("nic", &nic)]
+        },
+        says: ("Programmed", "PhysicalNetworkUnmapped"),
+        cure: Cure::Map("dpu-1", "physnet2"),
+    },
+    Case {
         of: ("Vpc", "one"),
         made: || vec![vnic("hop", &json!({"subnet": "green", "addresses": ["10.30.0.7"]})), routed("one")],
         says: ("Ready", "NextHopUnreachable"),
@@ -268,6 +313,10 @@ fn settle(s: &Simulation, case: &Case) {
         Cure::Create(made) => create(s, made()),
         Cure::Delete(kind, name) => s.delete(&resource(kind), namespace(kind), name),
         Cure::Change(kind, name, change) => s.change(&resource(kind), namespace(kind), name, change),
+        Cure::Map(dpu, physical_network) => {
+            let chassis = &get(s, ("Dpu", dpu))["status"]["network"]["chassis"];
+            s.scene.north_bound.map(chassis.as_str().unwrap_or_default(), physical_network);
+        }
     }
 }
 

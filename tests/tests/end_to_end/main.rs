@@ -20,6 +20,7 @@ mod machine;
 mod metadata;
 mod netboot;
 mod new_server;
+mod on_vlan;
 mod ovn;
 mod perl;
 mod pods;

@@ -4,15 +4,16 @@
 //! a plan does it; so a choice costs what the looking at a few servers costs, however many there are. Where none will do, and for
 //! whatever else has no server: the inventory, of which a plan says why.
 
-use super::{bmc, dpus, namespace_labels};
+use super::{Asked, bmc, dpus, namespace_labels, subnets, vnics};
 use crate::Controller;
 use crate::cache::key;
 use crate::error::Error;
 use crate::index::IndexKey;
 use crate::machine::taking::Taking;
+use crate::work::Work;
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, Dpu, labels};
-use planner::machine::observed::{Belongings, Observed, has_finalizer, name};
+use api::{BareMetalMachine, Dpu, Subnet, labels};
+use planner::machine::observed::{Belongings, DpuSeen, Observed, Unmapped, has_finalizer, name};
 use planner::machine::{claim, foreign_workflow};
 use runtime::queue::Key;
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
             let of_it = dpus(c, dpus_of(c, &hardware)).await?;
             o.own.dpus = of_it.into_iter().chain(unassigned.iter().cloned()).collect();
             o.own.hardware = vec![hardware.clone()];
+            o.unmapped = unmapped(c, Work::Machine, &machine, o);
             o.busy = busy(c, &machine, &o.own.hardware);
             if claim::finds(o) {
                 *taking = Taking::begin(&c.world, name(&hardware.metadata), &machine);
@@ -41,7 +43,9 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
         }
     }
     o.busy = busy(c, &machine, &c.world.hardware.all());
-    inventory(c, &mut o.own).await
+    inventory(c, &mut o.own).await?;
+    o.unmapped = unmapped(c, Work::Machine, &machine, o);
+    Ok(())
 }
 
 /// All servers and DPUs; of no BMC anything is read here.
@@ -55,8 +59,8 @@ fn dpus_of(c: &Controller, hardware: &Hardware) -> Vec<Arc<Dpu>> {
     c.world.dpus.by(&IndexKey::names::<Hardware>("", name(&hardware.metadata)))
 }
 
-/// Of a machine that moves: the inventory, beside the machine and what is presented of it.
-pub(crate) async fn for_move(c: &Controller, machine: Arc<BareMetalMachine>) -> Result<Observed, Error> {
+/// Of a machine that this MachineMigration moves: the inventory, beside the machine and what is presented of it.
+pub(crate) async fn for_move(c: &Controller, by: &Key, machine: Arc<BareMetalMachine>) -> Result<Observed, Error> {
     let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     let world = &c.world;
@@ -65,13 +69,35 @@ pub(crate) async fn for_move(c: &Controller, machine: Arc<BareMetalMachine>) -> 
         policies: world.policies.all(),
         disk_attachments: world.disks.by(&owner),
         nic_attachments: world.nics.by(&owner),
+        vnics: vnics(c, &owner, &namespace, &Asked::by(&machine).vnics),
         ..Belongings::default()
     };
     let mut o = Observed { own, machine, ..Observed::default() };
     o.busy = busy(c, &key(&o.machine.metadata), &world.hardware.all());
     inventory(c, &mut o.own).await?;
+    o.subnets = subnets(c, &namespace, &o);
+    o.unmapped = unmapped(c, Work::MachineMigration, by, &o);
     o.bmc = bmc(c, claim::current(&o));
     Ok(o)
+}
+
+/// Of the Dpus that the choice is among. What chooses is looked at again when a chassis tells what it has.
+fn unmapped(c: &Controller, work: Work, by: &Key, o: &Observed) -> BTreeMap<String, Unmapped> {
+    let physical_network = |subnet: &Subnet| {
+        let network = c.world.provider_networks.get("", subnet.spec.provider_network.as_ref()?)?;
+        Some(Unmapped {
+            physical_network: network.spec.physical_network.clone(),
+            subnet: name(&subnet.metadata).to_owned(),
+        })
+    };
+    let needed: Vec<Unmapped> = o.subnets.values().filter_map(|subnet| physical_network(subnet)).collect();
+    let lacks = |seen: &DpuSeen| {
+        let chassis = &seen.dpu.status.as_ref()?.network.as_ref()?.chassis;
+        let mut needed = needed.iter();
+        let lacked = needed.find(|one| c.network.lacks(chassis, &one.physical_network, (work, by.clone())))?;
+        Some((seen.name().to_owned(), lacked.clone()))
+    };
+    o.dpus.iter().filter_map(lacks).collect()
 }
 
 /// By the name of a Hardware: the Workflow or Job that is no machine's and runs there, or another machine that is about to claim it.

@@ -23,6 +23,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::outside::{self, Kind};
+use planner::network::provider::admits;
 use planner::reason::{Blocked, Reason};
 use runtime::queue::Key;
 use std::net::IpAddr;
@@ -40,7 +41,7 @@ struct Holder<'a> {
     asks: &'a [String],
 }
 
-fn network(c: &Controller, named: &str) -> Result<Arc<ProviderNetwork>, Reason> {
+pub(super) fn network(c: &Controller, named: &str) -> Result<Arc<ProviderNetwork>, Reason> {
     let there = c.world.provider_networks.get("", named);
     there.ok_or_else(|| Blocked::ProviderNetworkMissing { network: named.to_owned() }.into())
 }
@@ -55,7 +56,7 @@ async fn take(
     if holder.has.is_empty() {
         let namespace = &holder.owner.namespace;
         let labels = c.world.namespaces.get("", namespace).and_then(|namespace| namespace.metadata.labels.clone());
-        if let Err(reason) = outside::admits(network, namespace, labels.as_ref()) {
+        if let Err(reason) = admits(network, namespace, labels.as_ref()) {
             return Ok(Err(reason));
         }
     }

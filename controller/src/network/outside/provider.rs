@@ -3,10 +3,11 @@
 use crate::Controller;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
+use crate::work::Work;
 use crate::{clock, objects};
 use api::conditions::{DELETABLE, READY};
 use api::network::ProviderNetworkStatus;
-use api::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, labels};
+use api::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, Subnet, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
@@ -31,12 +32,16 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     }
     let nodes = &network.spec.gateway_nodes;
     let dpus = nodes.iter().filter_map(|node| c.world.dpus.get("", node));
-    let chassis: Vec<String> =
-        dpus.filter_map(|dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone())).collect();
+    let chassis = dpus.filter_map(|dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone()));
+    // One that would lose what it carries is no gateway node.
+    let lacks = |chassis: &String| {
+        c.network.lacks(chassis, &network.spec.physical_network, (Work::ProviderNetwork, key.clone()))
+    };
+    let chassis: Vec<String> = chassis.filter(|chassis| !lacks(chassis)).collect();
     let unknown = || Blocked::NoGatewayNode { network: key.1.clone(), nodes: nodes.join(", ") }.into();
     let written = c.network.settle(uid(meta), |site| outside::provider(&network).rows(site)).await;
     let reason: Option<Reason> = match &written {
-        Ok(()) => chassis.is_empty().then(unknown),
+        Ok(()) => (chassis.is_empty() && !nodes.is_empty()).then(unknown),
         Err(error) if error.is_north_bound_away() => {
             Some(Waiting::NorthBoundUnreachable { message: error.to_string() }.into())
         }
@@ -61,6 +66,7 @@ async fn say(
     let is_new = conditions.is_some();
     let now = ProviderNetworkStatus {
         chassis: chassis.unwrap_or_else(|| before.chassis.clone()),
+        subnet: before.subnet.clone(),
         used: u64::try_from(used).ok(),
         conditions: conditions.unwrap_or_else(|| before.conditions.clone()),
     };
@@ -107,6 +113,12 @@ async fn user(c: &Controller, network: &ProviderNetwork) -> Result<Option<String
     let floating = call("list FloatingIPs", floating.list(&ListParams::default())).await?.items;
     if let Some(one) = floating.iter().find(|one| keeps(&one.metadata, &one.spec.provider_network)) {
         return Ok(Some(told("FloatingIP", &one.metadata)));
+    }
+    let subnets: Api<Subnet> = Api::all(client());
+    let subnets = call("list Subnets", subnets.list(&ListParams::default())).await?.items;
+    let on = |one: &&Subnet| one.spec.provider_network.as_ref().is_some_and(|named| keeps(&one.metadata, named));
+    if let Some(one) = subnets.iter().find(on) {
+        return Ok(Some(told("Subnet", &one.metadata)));
     }
     let holds = call("list AddressHolds", c.objects.cluster::<AddressHold>().list(&ListParams::default())).await?.items;
     let held = holds.iter().find(|hold| hold.spec.subnet.uid == uid(&network.metadata));

@@ -142,6 +142,7 @@ pub fn subnet(uid: &'static str) -> Vec<Row> {
         dns_servers: vec!["10.1.0.53".parse().expect("an address"), "fd00:1::53".parse().expect("an address")],
         domain: Some("blue.example".to_owned()),
         metadata: uid != "s3",
+        vlan: None,
     };
     subnet.rows(SITE)
 }

@@ -139,6 +139,7 @@ fn subnet() -> Vec<Row> {
         dns_servers: Vec::new(),
         domain: None,
         metadata: true,
+        vlan: None,
     };
     subnet.rows("site")
 }

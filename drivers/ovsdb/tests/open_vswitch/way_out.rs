@@ -2,7 +2,9 @@
 
 use crate::lab::{in_namespace, missing_of_ovn};
 use crate::northd::{A, Nic, Ovn, RED, SITE, port, router_mac, subnet};
-use planner::network::rows::{Direction, Floating, Gateway, Group, Provider, Row, Rule, Vpc, WayOut, diff};
+use planner::network::rows::{
+    Dhcp, Direction, Family, Floating, Gateway, Group, Provider, Row, Rule, Subnet, Vlan, Vpc, WayOut, diff,
+};
 use ports::NorthBound;
 
 /// The data centre's router, which each Vpc's router has learned.
@@ -116,7 +118,8 @@ fn a_vpc_is_let_out_and_a_vnic_is_reached() {
     in_namespace(name, || async {
         let ovn = Ovn::start().await;
         let provider =
-            Provider { uid: "p".to_owned(), physical_network: "physnet1".to_owned(), vlan: Some(100) }.rows(SITE);
+            Provider { uid: "p".to_owned(), vlan: Vlan { physical_network: "physnet1".to_owned(), tag: Some(100) } }
+                .rows(SITE);
         ovn.put("p", provider.clone()).await;
         // Blue and red have equal addresses.
         for (vpc, switch, group) in [("v", "s1", "g-1"), ("w", "s3", "g-2")] {
@@ -175,5 +178,92 @@ fn a_vpc_is_let_out_and_a_vnic_is_reached() {
         ovn.put(A.uid, port(&A, &["g-1"])).await;
         ovn.sync();
         assert_eq!(leaves_as(&ovn, &A, true), [""; 0], "the way out is gone");
+    });
+}
+
+/// As a host of the VLAN, with a Subnet of its own on it.
+const HOST: Nic = Nic { uid: "h-1", subnet: "s4", mac: "02:00:00:00:04:07", v4: "203.0.113.7", v6: "2001:db8:1::7" };
+/// One of the data centre's, with its MAC address.
+const OTHER: (&str, &str, &str) = ("203.0.113.99", "2001:db8:1::99", "02:00:00:00:09:63");
+
+fn on_vlan() -> Vec<Row> {
+    let family = |network: &str, gateway: &str| Family {
+        network: network.parse().expect("a network"),
+        gateway: Some(gateway.parse().expect("an address")),
+    };
+    let subnet = Subnet {
+        uid: HOST.subnet.to_owned(),
+        vpc_uid: "v".to_owned(),
+        families: vec![family("203.0.113.0/24", HOP.0), family("2001:db8:1::/64", HOP.1)],
+        router_mac: "02:00:00:00:04:01".to_owned(),
+        mtu: 1500,
+        dhcp: Some(Dhcp { lease_seconds: 3600, ntp_servers: Vec::new() }),
+        slaac: false,
+        dns_servers: Vec::new(),
+        domain: None,
+        metadata: true,
+        vlan: Some(Vlan { physical_network: "physnet1".to_owned(), tag: Some(100) }),
+    };
+    subnet.rows(SITE)
+}
+
+/// Whether a TCP packet of the guest reaches the VLAN, and one of a host there the guest.
+fn meet(ovn: &Ovn, v4: bool) -> (bool, bool) {
+    let (own, other) = if v4 { (HOST.v4, OTHER.0) } else { (HOST.v6, OTHER.1) };
+    let ip = if v4 { "ip4" } else { "ip6" };
+    let packet = |port: &str, macs: (&str, &str), from: &str, to: &str| {
+        format!(
+            "inport == \"{port}\" && eth.src == {} && eth.dst == {} && {ip}.src == {from} && {ip}.dst == {to} && ip.ttl == 64 && tcp.dst == 443",
+            macs.0, macs.1
+        )
+    };
+    let out = ovn.trace("mp-s4", &packet("mp-h-1", (HOST.mac, OTHER.2), own, other));
+    let back = ovn.trace("mp-s4", &packet("mp-s4.localnet", (OTHER.2, HOST.mac), other, own));
+    (out.contains("output to \"mp-s4.localnet\""), back.contains("output to \"mp-h-1\""))
+}
+
+#[test]
+fn a_host_of_the_vlan_meets_whom_its_groups_let() {
+    let name = "a_host_of_the_vlan_meets_whom_its_groups_let";
+    if let Some(reason) = missing_of_ovn() {
+        eprintln!("SKIP {name}: {reason}");
+        return;
+    }
+    in_namespace(name, || async {
+        let ovn = Ovn::start().await;
+        ovn.put("v", Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows(SITE)).await;
+        ovn.put("s1", subnet("s1")).await;
+        ovn.put("s4", on_vlan()).await;
+        ovn.put("g-1", open("g-1")).await;
+        ovn.put(A.uid, port(&A, &["g-1"])).await;
+        for (groups, expected) in [(&[][..], (false, false)), (&["g-1"], (true, true))] {
+            ovn.put(HOST.uid, port(&HOST, groups)).await;
+            ovn.sync();
+            for v4 in [true, false] {
+                assert_eq!(meet(&ovn, v4), expected, "in {groups:?}, IPv4: {v4}");
+            }
+        }
+        let asked = format!(
+            "inport == \"mp-h-1\" && eth.src == {} && eth.dst == ff:ff:ff:ff:ff:ff && ip4.src == 0.0.0.0 && ip4.dst == 255.255.255.255 && ip.ttl == 64 && udp.src == 68 && udp.dst == 67",
+            HOST.mac
+        );
+        let trace = ovn.trace("mp-s4", &asked);
+        assert!(trace.contains("put_dhcp_opts") && trace.contains("router = 203.0.113.1"), "{trace}");
+        assert!(!trace.contains("output to \"mp-s4.localnet\""), "OVN answers itself: {trace}");
+        // By the router of its Vpc nobody comes to it, and it to nobody.
+        let over = format!(
+            "inport == \"mp-a-1\" && eth.src == {} && eth.dst == {} && ip4.src == {} && ip4.dst == {} && ip.ttl == 64 && tcp.dst == 443",
+            A.mac,
+            router_mac("s1"),
+            A.v4,
+            HOST.v4
+        );
+        let trace = ovn.trace("mp-s1", &over);
+        assert!(!trace.contains("output to \"mp-h-1\""), "{trace}");
+        let left = diff(&on_vlan(), &ovn.north_bound.rows("s4").expect("in step"));
+        assert!(left.is_empty(), "ovn-northd writes nothing into our columns: {left:#?}");
+        ovn.put(HOST.uid, Vec::new()).await;
+        ovn.put("s4", Vec::new()).await;
+        assert_eq!(ovn.north_bound.rows("s4").expect("in step").len(), 0);
     });
 }

@@ -13,7 +13,7 @@ use crate::machine::plan::{Action, Seed};
 use crate::machine::situation::Host;
 use crate::meta::target;
 use crate::metadata::{BY_ADDRESS, META_DATA, NETWORK_CONFIG, PUBLIC_KEYS, SOURCE, USER_DATA};
-use crate::network::{cidr, desired};
+use crate::network::{cidr, desired, subnets};
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::vnic::mac;
 use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot};
@@ -165,10 +165,9 @@ fn network_config(o: &Observed) -> Result<String, Reason> {
             let length = cidr::family_of(&subnet.spec, address).map_or(0, |family| family.network.prefix_len());
             let _ = writeln!(text, "      - {}", quoted(&format!("{address}/{length}")));
         }
-        let families = cidr::families(&subnet.spec).into_iter();
         let has = |v4: bool| addresses.iter().any(|address| address.contains(':') != v4);
         let gateways: Vec<IpAddr> =
-            families.filter_map(|family| family.gateway).filter(|gateway| has(gateway.is_ipv4())).collect();
+            subnets::gateways(subnet)?.into_iter().filter(|gateway| has(gateway.is_ipv4())).collect();
         if !gateways.is_empty() {
             text.push_str("    routes:\n");
         }
@@ -187,7 +186,8 @@ fn by_dhcp(text: &mut String, subnet: &Subnet, addresses: &[String]) {
     let is = |is: bool| if is { "true" } else { "false" };
     let v4 = addresses.iter().any(|address| !address.contains(':'));
     let _ = write!(text, "    dhcp4: {}\n    dhcp6: {}\n", is(v4), is(v6 && !slaac));
-    let _ = writeln!(text, "    accept-ra: {}", is(v6 && subnet.spec.routed));
+    let _ =
+        writeln!(text, "    accept-ra: {}", is(v6 && (subnet.spec.routed || subnet.spec.provider_network.is_some())));
 }
 
 /// A JSON string is a YAML string.

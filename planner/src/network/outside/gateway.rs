@@ -1,7 +1,8 @@
 //! A NatGateway: the port of a Vpc's router on a ProviderNetwork's switch.
 
-use super::{chassis, networks};
+use super::chassis;
 use crate::machine::observed::{name, uid};
+use crate::network::provider::networks;
 use crate::network::ready;
 use crate::network::rows::{self, WayOut};
 use crate::reason::{Blocked, Reason, Waiting};

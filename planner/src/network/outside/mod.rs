@@ -21,6 +21,7 @@ pub use floating::{Target, Use, bound, concerned, floating, serves, used_for};
 pub use gateway::{first, gateway, rests_on, used_by};
 
 use super::addresses::hold_in;
+use super::provider::{networks, vlan};
 use super::{cidr, rows};
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -28,7 +29,6 @@ use api::network::{AddressOwner, ProviderNetworkSpec, canonical};
 use api::{AddressHold, ProviderNetwork, conditions};
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What keeps addresses of a ProviderNetwork.
@@ -51,35 +51,8 @@ impl Kind {
     }
 }
 
-/// The ProviderNetwork's networks, each with the data centre's router in it.
-fn networks(spec: &ProviderNetworkSpec) -> Vec<(IpNet, Option<IpAddr>)> {
-    let gateway = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
-    let first = spec.cidr.parse().ok().map(|network| (network, gateway(&spec.gateway)));
-    let second = spec.ipv6_cidr.as_deref().and_then(|cidr| cidr.parse().ok());
-    first.into_iter().chain(second.map(|network| (network, gateway(&spec.ipv6_gateway)))).collect()
-}
-
 pub fn provider(network: &ProviderNetwork) -> rows::Provider {
-    rows::Provider {
-        uid: uid(&network.metadata).to_owned(),
-        physical_network: network.spec.physical_network.clone(),
-        vlan: network.spec.vlan,
-    }
-}
-
-/// Why a namespace may not have addresses of the ProviderNetwork. `labels`: the namespace's.
-pub fn admits(
-    network: &ProviderNetwork,
-    namespace: &str,
-    labels: Option<&BTreeMap<String, String>>,
-) -> Result<(), Reason> {
-    let asked = network.spec.allowed_namespaces.iter().flat_map(|allowed| &allowed.match_labels);
-    let has = |(key, value): (&String, &String)| labels.and_then(|labels| labels.get(key)) == Some(value);
-    let (network, namespace) = (name(&network.metadata).to_owned(), namespace.to_owned());
-    if asked.into_iter().all(has) {
-        return Ok(());
-    }
-    Err(Blocked::ProviderNotAllowed { network, namespace }.into())
+    rows::Provider { uid: uid(&network.metadata).to_owned(), vlan: vlan(network) }
 }
 
 /// First and last of each of `spec.addresses`.
@@ -168,6 +141,10 @@ fn message(said: Option<&Vec<Condition>>) -> String {
 pub fn chassis(network: &ProviderNetwork) -> Result<Vec<String>, Reason> {
     let status = network.status.clone().unwrap_or_default();
     let said = Some(&status.conditions);
+    if is_true(said, conditions::READY) && network.spec.gateway_nodes.is_empty() {
+        let (network, nodes) = (name(&network.metadata).to_owned(), "spec.gatewayNodes names none".to_owned());
+        return Err(Blocked::NoGatewayNode { network, nodes }.into());
+    }
     if is_true(said, conditions::READY) {
         return Ok(status.chassis);
     }

@@ -1,8 +1,10 @@
 //! Addresses of a ProviderNetwork, and what a NatGateway and a FloatingIP rest on and wait for.
 
 use super::*;
+use crate::network::provider::admits;
 use api::{Dpu, FloatingIP, NatGateway, Subnet, VNic, Vpc};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn network(spec: Value) -> ProviderNetwork {

@@ -2,7 +2,7 @@
 //! Vpc's router on it, a FloatingIP a translation on that router.
 //!
 //! The switch has no deny: no guest has a port on it, routers and the data centre meet there. What reaches a guest passes the
-//! rules of its own Subnet's switch.
+//! rules of its own Subnet's switch. The switch of a Subnet that is on the network joins the VLAN by a port of its own.
 
 use super::{Cell, Maker, Row, RowId, Table};
 use ipnet::IpNet;
@@ -14,29 +14,44 @@ const PORT: &str = "port";
 /// That of the first of a NatGateway's chassis; those behind it have less (ovn-nb(5): 0 to 32,767).
 const FIRST: usize = 100;
 
+/// A network of the data centre, as it comes to a chassis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vlan {
+    /// As chassis name it in `ovn-bridge-mappings`.
+    pub physical_network: String,
+    pub tag: Option<u16>,
+}
+
+impl Vlan {
+    /// The port by which the switch of this object joins it (ovn-nb(5), "localnet").
+    pub(super) fn port(&self, maker: &Maker<'_>) -> Row {
+        let columns = [
+            ("name", Cell::Text(Self::port_name(maker.uid))),
+            ("type", Cell::text("localnet")),
+            ("addresses", Cell::text("unknown")),
+            ("options", Cell::pairs([("network_name", self.physical_network.clone())])),
+            ("tag", self.tag.map_or(Cell::Empty, |tag| Cell::Number(tag.into()))),
+        ];
+        let port = maker.row(Table::LogicalSwitchPort, LOCALNET, columns);
+        port.in_set(RowId::of(maker.uid), Table::LogicalSwitch, "ports")
+    }
+
+    pub(super) fn port_name(uid: &str) -> String {
+        RowId::part(uid, LOCALNET).name()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
     pub uid: String,
-    /// As chassis name it in `ovn-bridge-mappings`.
-    pub physical_network: String,
-    pub vlan: Option<u16>,
+    pub vlan: Vlan,
 }
 
 impl Provider {
     pub fn rows(&self, site: &str) -> Vec<Row> {
         let maker = Maker { site, kind: "ProviderNetwork", uid: &self.uid };
         let switch = RowId::of(&self.uid);
-        let localnet = [
-            ("name", Cell::Text(RowId::part(&self.uid, LOCALNET).name())),
-            ("type", Cell::text("localnet")),
-            ("addresses", Cell::text("unknown")),
-            ("options", Cell::pairs([("network_name", self.physical_network.clone())])),
-            ("tag", self.vlan.map_or(Cell::Empty, |vlan| Cell::Number(vlan.into()))),
-        ];
-        vec![
-            maker.row(Table::LogicalSwitch, "", [("name", Cell::Text(switch.name()))]),
-            maker.row(Table::LogicalSwitchPort, LOCALNET, localnet).in_set(switch, Table::LogicalSwitch, "ports"),
-        ]
+        vec![maker.row(Table::LogicalSwitch, "", [("name", Cell::Text(switch.name()))]), self.vlan.port(&maker)]
     }
 }
 

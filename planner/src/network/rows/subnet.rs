@@ -3,6 +3,7 @@
 //! The deny belongs to the switch, not to a membership: a port that is in no group can reach nothing, whatever is written in
 //! which order. It is in the transaction that makes the switch, so no port is ever there without it.
 
+use super::outside::Vlan;
 use super::{Cell, Direction, Maker, Row, RowId, Table};
 use crate::metadata::{ADDRESS_V4, ADDRESS_V6, PORT};
 use api::names;
@@ -24,7 +25,7 @@ const TO_SWITCH: i64 = 1500;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
     pub network: IpNet,
-    /// The router's address in it; `None`: there is no router port for this family.
+    /// The router's address in it; `None`: there is no router for this family.
     pub gateway: Option<IpAddr>,
 }
 
@@ -53,6 +54,8 @@ pub struct Subnet {
     pub domain: Option<String>,
     /// Whether guests may ask at the metadata address.
     pub metadata: bool,
+    /// That it is on; the gateways are the data centre's then, and the Vpc's router has no port here.
+    pub vlan: Option<Vlan>,
 }
 
 /// Name and MAC address of the port at which the guests of the Subnet with this UID ask about themselves.
@@ -66,7 +69,10 @@ impl Subnet {
         let switch = RowId::of(&self.uid);
         let mut rows = vec![maker.row(Table::LogicalSwitch, "", [("name", Cell::Text(switch.name()))])];
         rows.extend(self.acls(&maker).into_iter().map(|acl| acl.in_set(switch.clone(), Table::LogicalSwitch, "acls")));
-        rows.extend(self.to_the_router(&maker));
+        match &self.vlan {
+            Some(vlan) => rows.push(vlan.port(&maker)),
+            None => rows.extend(self.to_the_router(&maker)),
+        }
         rows.extend(self.metadata.then(|| self.metadata(&maker)));
         rows.extend(self.dhcp.iter().flat_map(|dhcp| {
             let served = self.families.iter().filter(|family| !self.slaac || family.network.network().is_ipv4());
@@ -77,14 +83,17 @@ impl Subnet {
 
     fn acls(&self, maker: &Maker<'_>) -> Vec<Row> {
         use Direction::{Egress, Ingress};
-        let router = RowId::part(&self.uid, ROUTER).name();
+        let beyond = match &self.vlan {
+            Some(_) => Vlan::port_name(&self.uid),
+            None => RowId::part(&self.uid, ROUTER).name(),
+        };
         let dhcp = "(ip4 && udp.src == 68 && udp.dst == 67) || (ip6 && udp.src == 546 && udp.dst == 547)";
         let mut acls = vec![
             maker.acl("deny-ingress", Ingress, DENY, "ip".to_owned(), "drop"),
             maker.acl("deny-egress", Egress, DENY, "ip".to_owned(), "drop"),
-            // What comes from and goes to the router has passed, or passes, the rules of the guests' own ports.
-            maker.acl("router-ingress", Ingress, TO_ROUTER, format!("outport == \"{router}\""), "allow-stateless"),
-            maker.acl("router-egress", Egress, TO_ROUTER, format!("inport == \"{router}\""), "allow-stateless"),
+            // What comes from and goes to the router, or the data centre, has passed, or passes, the rules of the guests' own ports.
+            maker.acl("router-ingress", Ingress, TO_ROUTER, format!("outport == \"{beyond}\""), "allow-stateless"),
+            maker.acl("router-egress", Egress, TO_ROUTER, format!("inport == \"{beyond}\""), "allow-stateless"),
             maker.acl("dhcp", Egress, TO_SWITCH, dhcp.to_owned(), "allow-stateless"),
         ];
         if self.metadata {

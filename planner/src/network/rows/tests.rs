@@ -1,5 +1,6 @@
 //! What the rows say, and that a change makes of any rows those that are wanted.
 
+use super::outside::Vlan;
 use super::*;
 use crate::network::rows::{
     Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rates, Rule, Subnet, Vpc, diff, metadata_port,
@@ -22,6 +23,7 @@ pub fn subnet() -> Subnet {
         dns_servers: vec!["10.20.0.53".parse().expect("an address")],
         domain: None,
         metadata: true,
+        vlan: None,
     }
 }
 
@@ -88,6 +90,23 @@ fn every_subnet_has_a_place_to_ask_on_each_chassis() {
     let told = |subnet: &Subnet| options(subnet, DHCP4).expect("served")["classless_static_route"].clone();
     assert_eq!(told(&subnet()), "{169.254.169.254/32,0.0.0.0, 0.0.0.0/0,10.20.0.1}", "all routes stand in option 121");
     assert_eq!(told(&unrouted), "{169.254.169.254/32,0.0.0.0}");
+}
+
+#[test]
+fn a_subnet_on_a_vlan_has_the_data_centres_router() {
+    let vlan = Vlan { physical_network: "physnet1".to_owned(), tag: Some(100) };
+    let hosts = Subnet { vlan: Some(vlan), mtu: 1500, ..subnet() };
+    let rows = hosts.rows("site");
+    let port = rows.iter().find(|row| row.columns.get("type") == Some(&Cell::text("localnet"))).expect("a port");
+    assert_eq!(port.columns["tag"], Cell::Number(100));
+    assert_eq!(port.columns["options"], Cell::pairs([("network_name", "physnet1".to_owned())]));
+    assert!(rows.iter().all(|row| row.table != Table::LogicalRouterPort), "{rows:#?}");
+    let told = options(&hosts, DHCP4).expect("served");
+    assert_eq!((told["router"].as_str(), told["mtu"].as_str()), ("10.20.0.1", "1500"));
+    let Cell::Text(beyond) = &port.columns["name"] else { panic!("{port:?}") };
+    let names =
+        |part: &str| rows.iter().any(|row| row.id.part == part && format!("{:?}", row.columns).contains(beyond));
+    assert!(names("router-ingress") && names("router-egress"), "the two stateless rules are of this port: {rows:#?}");
 }
 
 #[test]

@@ -70,7 +70,15 @@ impl World {
             groups.iter().find(|group| group.metadata.name.as_deref() == Some(name)).cloned().map(Arc::new)
         };
         let parents = Vec::new();
-        let o = Observed { vnic, subnet: Some(subnet), vpc: Some(vpc), attachments, dpu: Some(dpu), parents };
+        let o = Observed {
+            vnic,
+            subnet: Some(subnet),
+            vpc: Some(vpc),
+            attachments,
+            dpu: Some(dpu),
+            parents,
+            unmapped: None,
+        };
         let has = |other: &&VNic, address: &str| {
             other.status.iter().flat_map(|status| &status.addresses).any(|own| own == address)
         };

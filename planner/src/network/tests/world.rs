@@ -157,6 +157,8 @@ impl World {
         };
         Some(Observed {
             subnet: self.subnet.clone().map(Arc::new),
+            provider: None,
+            refused: None,
             holds: self.holds.values().filter(of_interest).cloned().map(Arc::new).collect(),
             rivals: self.vnics.values().filter(rival).cloned().map(Arc::new).collect(),
             attachments: self.nics.iter().filter(|nic| nic.spec.vnic_uid == own).cloned().map(Arc::new).collect(),

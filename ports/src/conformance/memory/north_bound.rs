@@ -32,7 +32,12 @@ struct State {
     stopped: BTreeMap<String, Installed>,
     /// The names of all.
     registered: BTreeSet<String>,
+    /// What each maps to bridges beside [`PHYSICAL_NETWORK`].
+    mapped: BTreeMap<String, BTreeSet<String>>,
 }
+
+/// What every chassis maps to a bridge.
+pub const PHYSICAL_NETWORK: &str = "physnet1";
 
 /// What a chassis has installed: a number, and the rows that were there.
 #[derive(Clone, Default)]
@@ -121,6 +126,19 @@ impl MemoryNorthBound {
             state.stopped.remove(name);
         }
         state.tell(BTreeSet::new());
+    }
+
+    /// A chassis maps one more physical network to a bridge.
+    pub fn map(&self, chassis: &str, physical_network: &str) {
+        let mut state = lock(&self.state);
+        state.mapped.entry(chassis.to_owned()).or_default().insert(physical_network.to_owned());
+        state.tell(BTreeSet::new());
+    }
+
+    pub(super) fn maps(&self, chassis: &str) -> BTreeSet<String> {
+        let state = lock(&self.state);
+        let more = state.mapped.get(chassis).into_iter().flatten().cloned();
+        more.chain([PHYSICAL_NETWORK.to_owned()]).collect()
     }
 
     /// What each chassis that has stopped had installed, by name.

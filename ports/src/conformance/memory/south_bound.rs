@@ -24,7 +24,11 @@ impl MemorySouthBound {
 impl SouthBound for MemorySouthBound {
     fn chassis(&self) -> Result<BTreeMap<String, Chassis>, PortError> {
         let numbers = self.north_bound.numbers()?;
-        Ok(numbers.into_iter().map(|(name, installed)| (name, Chassis { installed })).collect())
+        let chassis = |(name, installed): (String, Option<u64>)| {
+            let physical_networks = self.north_bound.maps(&name);
+            (name, Chassis { installed, physical_networks })
+        };
+        Ok(numbers.into_iter().map(chassis).collect())
     }
 
     async fn changes(&self) -> Result<(), PortError> {

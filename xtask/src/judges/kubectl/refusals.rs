@@ -241,6 +241,7 @@ const CASES: &[Case] = &[
     (SUBNET, "10.40.0.1", "10.41.0.1", "spec", "gateway must be an address inside cidr"),
     (SUBNET, "10.40.0.1", "first", "spec.gateway", "such as 10.20.0.1"),
     (SUBNET, "gateway: 10.40.0.1", "gateway: 10.40.0.1, routed: false", "spec", "there is no router"),
+    (SUBNET, "gateway: 10.40.0.1", "providerNetwork: bad", "spec", "routed must be false with providerNetwork"),
     (SUBNET, "10.40.0.1}", "10.40.0.1, ipv6Cidr: 'fd00::1/64'}", "spec.ipv6Cidr", "such as fd00:20::/64"),
     (SUBNET, "10.40.0.1}", "10.40.0.1, ipv6Cidr: 'fe80::/64'}", "spec.ipv6Cidr", "such as fd00:20::/64"),
     (SUBNET, "10.40.0.1}", "10.40.0.1, ipv6Cidr: 'fd00::/112', ipv6Mode: SLAAC}", "spec", "the length /64"),
@@ -343,6 +344,12 @@ const FIXED: &[(&str, &str, &str, &str)] = &[
     ),
     ("mi", "debian-12", r#"[{"op":"replace","path":"/spec/size","value":"5Gi"}]"#, "create one with another name"),
     ("subnet", "blue", r#"[{"op":"replace","path":"/spec/vpc/name","value":"red"}]"#, "make another Subnet"),
+    (
+        "subnet",
+        "blue",
+        r#"[{"op":"add","path":"/spec/providerNetwork","value":"bad"}]"#,
+        "providerNetwork is immutable",
+    ),
     ("subnet", "blue", r#"[{"op":"add","path":"/spec/metadata","value":"Disabled"}]"#, "metadata is immutable"),
     ("subnet", "blue", r#"[{"op":"replace","path":"/spec/cidr","value":"10.21.0.0/16"}]"#, "make another Subnet"),
     (

@@ -1,0 +1,155 @@
+//! What a ProviderNetwork is: its networks, its VLAN, who may use it, and the Subnet that is on it.
+//!
+//! The guests of that Subnet are hosts of the network. There is one: two with the same addresses would give one address twice in one VLAN.
+//! `ProviderNetwork.status.subnet` is the arbiter, by compare-and-swap, as `Vpc.status.subnets` is for a Vpc.
+
+use super::{cidr, rows};
+use crate::machine::observed::{name, uid};
+use crate::reason::{Blocked, Reason};
+use api::network::{ProviderNetworkSpec, SubnetReference, SubnetSpec};
+use api::{ProviderNetwork, Subnet};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// The ProviderNetwork's networks, each with the data centre's router in it.
+pub(super) fn networks(spec: &ProviderNetworkSpec) -> Vec<(IpNet, Option<IpAddr>)> {
+    let gateway = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
+    let first = spec.cidr.parse().ok().map(|network| (network, gateway(&spec.gateway)));
+    let second = spec.ipv6_cidr.as_deref().and_then(|cidr| cidr.parse().ok());
+    first.into_iter().chain(second.map(|network| (network, gateway(&spec.ipv6_gateway)))).collect()
+}
+
+pub(super) fn vlan(network: &ProviderNetwork) -> rows::Vlan {
+    rows::Vlan { physical_network: network.spec.physical_network.clone(), tag: network.spec.vlan }
+}
+
+/// Why a namespace may not have addresses of the ProviderNetwork. `labels`: the namespace's.
+pub fn admits(
+    network: &ProviderNetwork,
+    namespace: &str,
+    labels: Option<&BTreeMap<String, String>>,
+) -> Result<(), Reason> {
+    let asked = network.spec.allowed_namespaces.iter().flat_map(|allowed| &allowed.match_labels);
+    let has = |(key, value): (&String, &String)| labels.and_then(|labels| labels.get(key)) == Some(value);
+    let (network, namespace) = (name(&network.metadata).to_owned(), namespace.to_owned());
+    if asked.into_iter().all(has) {
+        return Ok(());
+    }
+    Err(Blocked::ProviderNotAllowed { network, namespace }.into())
+}
+
+/// The Subnet that is on the network.
+pub fn holder(network: &ProviderNetwork) -> Option<&SubnetReference> {
+    network.status.as_ref()?.subnet.as_ref()
+}
+
+/// What the ProviderNetwork has to say of the Subnet; `None`: it says so already. `labels`: of the Subnet's namespace.
+pub fn admit(
+    network: &ProviderNetwork,
+    subnet: &Subnet,
+    labels: Option<&BTreeMap<String, String>>,
+) -> Result<Option<SubnetReference>, Reason> {
+    let meta = &subnet.metadata;
+    let wanted = SubnetReference {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: name(meta).to_owned(),
+        uid: uid(meta).to_owned(),
+    };
+    let of = || name(&network.metadata).to_owned();
+    let has: Vec<String> = networks(&network.spec).iter().map(|(network, _)| network.to_string()).collect();
+    if let Some(other) = cidr::networks(&subnet.spec).iter().map(ToString::to_string).find(|own| !has.contains(own)) {
+        return Err(Blocked::CidrNotOfProviderNetwork { cidr: other, network: of(), has: has.join(" and ") }.into());
+    }
+    match holder(network) {
+        Some(there) if there.uid == wanted.uid => return Ok(None),
+        Some(there) => {
+            let subnet = format!("'{}' of namespace '{}'", there.name, there.namespace);
+            return Err(Blocked::ProviderNetworkTaken { network: of(), subnet }.into());
+        }
+        None => {}
+    }
+    if network.metadata.deletion_timestamp.is_some() {
+        return Err(Blocked::ProviderNetworkBeingDeleted { network: of() }.into());
+    }
+    admits(network, &wanted.namespace, labels)?;
+    Ok(Some(wanted))
+}
+
+/// What of the network no VNic of its Subnet has: addresses, and ranges of NatGateways and FloatingIPs.
+fn closed(spec: &ProviderNetworkSpec) -> impl Iterator<Item = &String> {
+    spec.gateway.iter().chain(&spec.ipv6_gateway).chain(&spec.addresses)
+}
+
+/// The Subnet's, for whoever chooses an address of it.
+pub(super) fn without_closed(subnet: &SubnetSpec, network: &ProviderNetworkSpec) -> SubnetSpec {
+    let mut spec = subnet.clone();
+    spec.reserved.extend(closed(network).cloned());
+    spec
+}
+
+/// What an address is that a VNic asks for and cannot have.
+pub(super) fn reserved(network: &ProviderNetwork, address: &str) -> Option<String> {
+    let address = address.parse::<IpAddr>().ok()?;
+    let within = |range: &String| {
+        let networks = networks(&network.spec);
+        let range = networks.iter().find_map(|(network, _)| cidr::within(range, *network));
+        range.is_some_and(|(first, last)| (first..=last).contains(&address))
+    };
+    let of = name(&network.metadata);
+    if network.spec.gateway.iter().chain(&network.spec.ipv6_gateway).any(within) {
+        return Some(format!("router of ProviderNetwork '{of}', and an address"));
+    }
+    let external = || format!("address for NatGateways and FloatingIPs of ProviderNetwork '{of}', and an address");
+    network.spec.addresses.iter().any(within).then(external)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::network::ProviderNetworkStatus;
+    use serde_json::json;
+
+    fn network() -> ProviderNetwork {
+        let spec = json!({"physicalNetwork": "physnet1", "vlan": 100, "cidr": "203.0.113.0/24", "ipv6Cidr": "2001:db8:1::/64",
+            "gateway": "203.0.113.1", "addresses": ["203.0.113.10-203.0.113.19"]});
+        ProviderNetwork::new("dc", serde_json::from_value(spec).expect("a spec"))
+    }
+
+    fn subnet(uid: &str, cidr: &str) -> Subnet {
+        let spec = json!({"cidr": cidr, "routed": false, "providerNetwork": "dc"});
+        let mut subnet = Subnet::new("hosts", serde_json::from_value(spec).expect("a spec"));
+        (subnet.metadata.uid, subnet.metadata.namespace) = (Some(uid.to_owned()), Some("team".to_owned()));
+        subnet
+    }
+
+    #[test]
+    fn a_provider_network_has_one_subnet_with_its_addresses() {
+        let mut network = network();
+        let refused = |network: &ProviderNetwork, subnet: &Subnet| admit(network, subnet, None).expect_err("no").name();
+        assert_eq!(refused(&network, &subnet("one", "203.0.113.0/25")), "CidrNotOfProviderNetwork");
+        let mut both = subnet("one", "203.0.113.0/24");
+        both.spec.ipv6_cidr = Some("2001:db8:2::/64".to_owned());
+        assert_eq!(refused(&network, &both), "CidrNotOfProviderNetwork");
+        both.spec.ipv6_cidr = Some("2001:db8:1::/64".to_owned());
+        let there = admit(&network, &both, None).expect("nobody has it").expect("to be said");
+        network.status = Some(ProviderNetworkStatus { subnet: Some(there), ..ProviderNetworkStatus::default() });
+        assert_eq!(admit(&network, &both, None), Ok(None));
+        assert_eq!(refused(&network, &subnet("two", "203.0.113.0/24")), "ProviderNetworkTaken");
+        network.spec.allowed_namespaces =
+            Some(serde_json::from_value(json!({"matchLabels": {"a": "b"}})).expect("labels"));
+        assert_eq!(admit(&network, &both, None), Ok(None), "it stays");
+        network.status = None;
+        assert_eq!(refused(&network, &both), "ProviderNotAllowed");
+    }
+
+    #[test]
+    fn what_the_data_centre_and_the_gateways_have_no_vnic_has() {
+        let network = network();
+        let said = |address: &str| reserved(&network, address).is_some();
+        assert!(said("203.0.113.1") && said("203.0.113.10") && said("203.0.113.19"));
+        assert!(!said("203.0.113.20") && !said("2001:db8:1::7"));
+        let spec = without_closed(&subnet("one", "203.0.113.0/24").spec, &network.spec);
+        assert_eq!(spec.reserved, ["203.0.113.1", "203.0.113.10-203.0.113.19"]);
+    }
+}
