@@ -75,8 +75,30 @@ async fn measure(c: &Controller, key: &Key) -> Result<Next, Error> {
     objects::patch_status(&api, &c.world.subnets, meta, said).await.map(|_| Next::Wait)
 }
 
+/// Without OVN, as far as it gets: what addresses rest on is that its Vpc has admitted it.
+pub(super) async fn be_admitted(c: &Controller, key: &Key) -> Result<(), Error> {
+    loop {
+        let Some(subnet) = c.world.subnets.get(&key.0, &key.1) else { return Ok(()) };
+        let meta = &subnet.metadata;
+        if meta.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
+            objects::keep(&c.objects, &c.world.subnets, meta, true).await?;
+        } else if !matches!(admit(c, key, &subnet).await?, Err(Reason::Waiting(Waiting::Creating { .. }))) {
+            return Ok(());
+        }
+    }
+}
+
 /// The Vpc that it is in, once that is in OVN.
 async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vpc>, Reason>, Error> {
+    let admitted = admit(c, key, subnet).await?;
+    Ok(admitted.and_then(|vpc| ready::is_programmed(&vpc).map(|()| vpc)))
+}
+
+/// The Vpc that it is in, as it was before.
+async fn admit(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vpc>, Reason>, Error> {
     let vpc_name = admission::vpc_of(subnet).to_owned();
     let Some(vpc) = c.world.vpcs.get(&key.0, &vpc_name) else {
         if vpc_name != DEFAULT {
@@ -93,7 +115,7 @@ async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vp
             objects::patch_status(&api, &c.world.vpcs, &vpc.metadata, json!({"subnets": subnets})).await?;
         }
     }
-    Ok(ready::is_programmed(&vpc).map(|()| vpc))
+    Ok(Ok(vpc))
 }
 
 /// The ProviderNetwork that it is on, once that says so.
