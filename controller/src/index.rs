@@ -27,6 +27,8 @@ pub enum IndexKey {
     Unclaimed,
     /// A Dpu of which nobody has said in which server it sits.
     Unassigned,
+    /// A Dpu whose agent reports this chassis.
+    Chassis(String),
     /// A Dpu whose agent reports orphans.
     HasOrphans,
     /// A Dpu that was asked what its host has, for the API server went back.

@@ -7,6 +7,7 @@ use crate::index::IndexKey;
 use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::liveness::Liveness;
 use crate::network::Pools;
+use crate::network::chassis::Told;
 use crate::objects::{InstallSeed, Objects};
 use crate::placement::Placement;
 use crate::snapshots::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot};
@@ -62,6 +63,7 @@ macro_rules! watched {
             queues: Queues,
             pub pools: Pools,
             pub placement: Placement,
+            pub told_of_chassis: Told,
             $($(#[$doc])* pub $field: Arc<Cache<$kind>>,)*
         }
 
@@ -69,8 +71,8 @@ macro_rules! watched {
             /// `nonce`: differs between any two processes.
             pub fn new(nonce: u64) -> Arc<Self> {
                 let (liveness, queues, pools) = (Liveness::new(), Queues::default(), Pools::default());
-                let placement = Placement::default();
-                Arc::new(Self { nonce, liveness, queues, pools, placement, $($field: Cache::new(<$kind>::index),)* })
+                let (placement, told_of_chassis) = (Placement::default(), Told::default());
+                Arc::new(Self { nonce, liveness, queues, pools, placement, told_of_chassis, $($field: Cache::new(<$kind>::index),)* })
             }
 
             /// Starts every watch. They end when the set is dropped.
@@ -157,6 +159,11 @@ impl World {
 
     pub fn queue(&self, work: Work) -> &Arc<Queue> {
         self.queues.of(work)
+    }
+
+    /// Those that were told that no VNic of theirs can be on a chassis.
+    pub fn look_at_those_told_of_chassis(&self) {
+        self.told_of_chassis.take().into_iter().for_each(|(work, key)| self.look(work, key));
     }
 
     /// That object is looked at, unless it is told of what it wrote itself.

@@ -13,6 +13,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use planner::dpu::went_back::is_asked;
 use planner::enrol::is_unapproved;
+use planner::network::chassis::reported;
 
 pub(crate) fn claimed_by(hardware: &Hardware) -> Option<&String> {
     hardware.metadata.annotations.as_ref()?.get(labels::CLAIMED_BY)
@@ -91,7 +92,8 @@ impl Kind for Dpu {
         let unassigned = self.spec.hardware_ref.is_none().then_some(IndexKey::Unassigned);
         let holds = self.status.as_ref().is_some_and(|status| !status.orphans.is_empty());
         let namespace = self.status.iter().flat_map(|status| &status.namespace).map(|own| IndexKey::namespace(own));
-        let told = [holds.then_some(IndexKey::HasOrphans), is_asked(self).then_some(IndexKey::AskedForReport)];
+        let chassis = reported(self).map(|chassis| IndexKey::Chassis(chassis.to_owned()));
+        let told = [chassis, holds.then_some(IndexKey::HasOrphans), is_asked(self).then_some(IndexKey::AskedForReport)];
         hardware.chain(bmc).chain(unassigned).chain(namespace).chain(told.into_iter().flatten()).collect()
     }
 
@@ -111,6 +113,7 @@ impl Kind for Dpu {
         world.look_at_each(Work::VNic, &world.vnics, &held);
         world.vnics.by(&held).iter().for_each(|vnic| world.floating_ips_of(vnic));
         world.look_at_each(Work::ProviderNetwork, &world.provider_networks, &held);
+        world.look_at_those_told_of_chassis();
         world.machines_without_hardware();
     }
 }

@@ -120,7 +120,7 @@ fn look_at_chassis(c: &Controller, chassis: &Result<(), PortError>, seen: &mut b
     {
         tracing::warn!("OVN's south-bound database: {error}");
     }
-    c.network.unmapped().into_iter().for_each(|(work, key)| c.world.look(work, key));
+    c.world.look_at_those_told_of_chassis();
     let numbers = &c.network.numbers;
     if before && chassis.is_ok() && !numbers.wait_for_chassis() {
         return;

@@ -5,11 +5,9 @@ use super::numbers::{Commit, Numbers};
 use super::settled::Settled;
 use crate::error::Error;
 use crate::metrics::{Writing, Written};
-use crate::work::Work;
 use planner::network::rows::{Row, diff};
 use ports::north_bound::{Members, NorthBoundError};
 use ports::{ErrorClass, NorthBound, PortError, SouthBound};
-use runtime::queue::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -49,8 +47,6 @@ pub struct Logical {
     /// UIDs of VNics whose port was found, or made, as it should be.
     programmed: Mutex<BTreeSet<String>>,
     told: Notify,
-    /// Objects that need a physical network on a chassis of which it is not known to be there.
-    unmapped: Mutex<BTreeSet<(Work, Key)>>,
     pub(super) numbers: Numbers,
     settled: Settled,
     pub(super) written: Written,
@@ -77,7 +73,6 @@ impl Logical {
             unswept: AtomicBool::new(false),
             programmed: Mutex::default(),
             told: Notify::new(),
-            unmapped: Mutex::default(),
             numbers: Numbers::default(),
             settled: Settled::default(),
             written,
@@ -255,21 +250,10 @@ impl Logical {
         Ok(chassis.into_iter().map(|(name, chassis)| (name, chassis.installed)).collect())
     }
 
-    /// Whether it is known that the chassis does not map the physical network to a bridge. The object is looked at again when a
-    /// chassis tells anything, unless it does.
-    pub(crate) fn lacks(&self, chassis: &str, physical_network: &str, object: (Work, Key)) -> bool {
-        let south_bound = self.opened.get().and_then(|opened| opened.south_bound.as_ref());
-        let all = south_bound.and_then(|south_bound| south_bound.chassis().ok());
-        let there = all.as_ref().and_then(|all| all.get(chassis));
-        let maps = there.map(|chassis| chassis.physical_networks.contains(physical_network));
-        if maps != Some(true) {
-            self.unmapped.lock().unwrap_or_else(PoisonError::into_inner).insert(object);
-        }
-        maps == Some(false)
-    }
-
-    pub(super) fn unmapped(&self) -> BTreeSet<(Work, Key)> {
-        std::mem::take(&mut *self.unmapped.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Whether the chassis maps the physical network to a bridge, if that is known.
+    pub(super) fn maps(&self, chassis: &str, physical_network: &str) -> Option<bool> {
+        let all = self.opened.get()?.south_bound.as_ref()?.chassis().ok()?;
+        Some(all.get(chassis)?.physical_networks.contains(physical_network))
     }
 
     /// The object with this UID has no row afterwards. Where there is no OVN, none has.

@@ -16,6 +16,7 @@
 //! What an event wakes is found by index (`crate::kinds`): nothing here looks at a whole Subnet.
 
 mod barrier;
+pub(crate) mod chassis;
 mod follow;
 pub(crate) mod groups;
 mod in_force;

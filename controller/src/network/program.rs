@@ -1,6 +1,6 @@
 //! One VNic's port in OVN.
 
-use super::{about, allowed as beside_own, subnet_of};
+use super::{about, allowed as beside_own, chassis, subnet_of};
 use crate::Controller;
 use crate::cache::key;
 use crate::clock;
@@ -135,21 +135,21 @@ fn plan(c: &Controller, vnic: &VNic) -> port::Plan {
     let dpu = node.and_then(|node| world.dpus.get("", node));
     let (subnet, vpc, dpu) = (subnet.as_deref(), vpc.as_deref(), dpu.as_deref());
     let parents = parents(c, vnic, &of_subnet);
-    let unmapped = subnet.zip(dpu).and_then(|(subnet, dpu)| unmapped(c, vnic, subnet, dpu));
+    let unfit = subnet.zip(dpu).and_then(|(subnet, dpu)| unfit(c, vnic, subnet, dpu));
     port::plan(
-        &Observed { vnic, subnet, vpc, attachments: &attachments, dpu, parents, unmapped },
+        &Observed { vnic, subnet, vpc, attachments: &attachments, dpu, parents, unfit },
         |group| world.groups.get(&namespace, group),
         |address| world.vnics.by(&about(&of_subnet, address)),
     )
 }
 
-/// The physical network of the Subnet, if the chassis is known not to map it.
-fn unmapped(c: &Controller, vnic: &VNic, subnet: &Subnet, dpu: &Dpu) -> Option<String> {
-    let network = c.world.provider_networks.get("", subnet.spec.provider_network.as_ref()?)?;
-    let chassis = &dpu.status.as_ref()?.network.as_ref()?.chassis;
-    let physical_network = &network.spec.physical_network;
-    let lacks = c.network.lacks(chassis, physical_network, (Work::VNic, key(&vnic.metadata)));
-    lacks.then(|| physical_network.clone())
+/// One that is bound stays where it is when another node comes by its chassis' name.
+fn unfit(c: &Controller, vnic: &VNic, subnet: &Subnet, dpu: &Dpu) -> Option<Reason> {
+    let own = key(&vnic.metadata);
+    let by = (Work::VNic, &own);
+    let is_new = port::is_programmed(vnic).is_err();
+    let taken = is_new.then(|| chassis::taken(c, dpu, by)).flatten();
+    taken.or_else(|| chassis::lacks(c, dpu, subnet, by))
 }
 
 /// Ports of others whose guests may have one of its addresses.

@@ -26,8 +26,8 @@ pub struct Observed {
     pub own: Belongings,
     /// Of Hardware that may be claimed: what runs there, or is about to claim it, by the Hardware's name.
     pub busy: BTreeMap<String, String>,
-    /// By the name of a Dpu: what the machine's Subnets need and its chassis is known not to have.
-    pub unmapped: BTreeMap<String, Unmapped>,
+    /// By the name of a Dpu: why VNics of the machine's Subnets cannot be on its chassis.
+    pub unfit: BTreeMap<String, Reason>,
     /// The Template that the spec names, in the machine's namespace.
     pub template: Option<Arc<Template>>,
     pub images: BTreeMap<(ImageKind, String), ImageSeen>,
@@ -43,14 +43,6 @@ pub struct Observed {
     pub migrations: Vec<Arc<MachineMigration>>,
     /// The operation that has the machine's lock is gone.
     pub lock_is_void: bool,
-}
-
-/// A physical network that a chassis does not map to a bridge.
-#[derive(Debug, Clone)]
-pub struct Unmapped {
-    pub physical_network: String,
-    /// That is on it.
-    pub subnet: String,
 }
 
 /// What belongs to a machine: its server, and all that was made for it. It may outlive the machine ([`super::leftovers`]).

@@ -3,7 +3,7 @@
 //! [`addresses`] is about one VNic (what it gets where it asks for nothing is in [`pool`]), [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
 //! conditions `AddressesAssigned` and `Programmed` of its own (`crate::machine`). [`desired`] and [`port`] say which [`rows`] OVN has of
 //! each object; [`admission`] keeps the Subnets of a Vpc apart; [`barrier`] judges whether the rows are in force, [`flows`] what they
-//! cost, [`trace`] what they let pass. [`provider`] is a network of the data centre, [`outside`] the way out of a Vpc, and in; [`routes`] and [`allowed`] the way by a guest of it.
+//! cost, [`trace`] what they let pass. [`chassis`] is where a port is bound, [`provider`] a network of the data centre, [`outside`] the way out of a Vpc, and in; [`routes`] and [`allowed`] the way by a guest of it.
 
 pub mod addresses;
 pub mod admission;
@@ -11,6 +11,7 @@ pub mod allowed;
 mod asked;
 pub mod barrier;
 pub mod bound;
+pub mod chassis;
 pub mod cidr;
 pub mod desired;
 pub mod flows;

@@ -7,9 +7,9 @@ pub use super::groups::named as groups;
 pub use crate::vnic::logical_port;
 
 use super::rows::{Binding, Port, Rates};
-use super::{addresses, allowed, desired, groups as group};
+use super::{addresses, allowed, chassis, desired, groups as group};
 use crate::machine::observed::{name, uid};
-use crate::reason::{Blocked, Reason, Waiting};
+use crate::reason::{Reason, Waiting};
 use api::network::{Ipv6Mode, Qos};
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc, conditions};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub struct Observed<'a> {
     pub dpu: Option<&'a Dpu>,
     /// Names of the ports of other VNics whose guests may have one of its addresses ([`allowed::said`]).
     pub parents: Vec<String>,
-    /// The physical network that the Subnet is on and that the Dpu's chassis does not map to a bridge.
-    pub unmapped: Option<String>,
+    /// Why its port cannot be on the Dpu's chassis.
+    pub unfit: Option<Reason>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -62,10 +62,8 @@ pub fn plan(
         let message = said.map(|said| said.message.clone()).unwrap_or_default();
         return nothing(Some(Waiting::SubnetNotReady { subnet: o.vnic.spec.subnet.clone(), message }.into()));
     };
-    if let (Some(physical_network), Some(dpu)) = (&o.unmapped, o.dpu) {
-        let (subnet, dpu) = (name(&subnet.metadata).to_owned(), name(&dpu.metadata).to_owned());
-        let physical_network = physical_network.clone();
-        return nothing(Some(Blocked::PhysicalNetworkUnmapped { physical_network, subnet, dpu }.into()));
+    if let Some(reason) = &o.unfit {
+        return nothing(Some(reason.clone()));
     }
     let status = o.vnic.status.clone().unwrap_or_default();
     let (groups, missing) = group::of(o.vnic, vpc, security_group);
@@ -99,7 +97,7 @@ const OF_NODE: u64 = 0;
 
 fn binding(o: &Observed<'_>) -> (Option<Binding>, Option<Reason>) {
     let Some(status) = &o.vnic.status else { return (None, None) };
-    let of = |dpu: &Dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone());
+    let of = |dpu: &Dpu| chassis::reported(dpu).map(str::to_owned);
     let (chassis, attachment_uid, epoch, dpu_name) = match (&status.holder, &o.vnic.spec.node_name) {
         (Some(holder), _) => {
             let same = o.dpu.filter(|dpu| uid(&dpu.metadata) == holder.dpu_uid);

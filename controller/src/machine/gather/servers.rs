@@ -10,11 +10,13 @@ use crate::cache::key;
 use crate::error::Error;
 use crate::index::IndexKey;
 use crate::machine::taking::Taking;
+use crate::network::chassis;
 use crate::work::Work;
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, Dpu, Subnet, labels};
-use planner::machine::observed::{Belongings, DpuSeen, Observed, Unmapped, has_finalizer, name};
+use api::{BareMetalMachine, Dpu, labels};
+use planner::machine::observed::{Belongings, Observed, has_finalizer, name};
 use planner::machine::{claim, foreign_workflow};
+use planner::reason::Reason;
 use runtime::queue::Key;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
             let of_it = dpus(c, dpus_of(c, &hardware)).await?;
             o.own.dpus = of_it.into_iter().chain(unassigned.iter().cloned()).collect();
             o.own.hardware = vec![hardware.clone()];
-            o.unmapped = unmapped(c, Work::Machine, &machine, o);
+            o.unfit = unfit(c, (Work::Machine, &machine), o);
             o.busy = busy(c, &machine, &o.own.hardware);
             if claim::finds(o) {
                 *taking = Taking::begin(&c.world, name(&hardware.metadata), &machine);
@@ -44,7 +46,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
     }
     o.busy = busy(c, &machine, &c.world.hardware.all());
     inventory(c, &mut o.own).await?;
-    o.unmapped = unmapped(c, Work::Machine, &machine, o);
+    o.unfit = unfit(c, (Work::Machine, &machine), o);
     Ok(())
 }
 
@@ -76,28 +78,19 @@ pub(crate) async fn for_move(c: &Controller, by: &Key, machine: Arc<BareMetalMac
     o.busy = busy(c, &key(&o.machine.metadata), &world.hardware.all());
     inventory(c, &mut o.own).await?;
     o.subnets = subnets(c, &namespace, &o);
-    o.unmapped = unmapped(c, Work::MachineMigration, by, &o);
+    o.unfit = unfit(c, (Work::MachineMigration, by), &o);
     o.bmc = bmc(c, claim::current(&o));
     Ok(o)
 }
 
-/// Of the Dpus that the choice is among. What chooses is looked at again when a chassis tells what it has.
-fn unmapped(c: &Controller, work: Work, by: &Key, o: &Observed) -> BTreeMap<String, Unmapped> {
-    let physical_network = |subnet: &Subnet| {
-        let network = c.world.provider_networks.get("", subnet.spec.provider_network.as_ref()?)?;
-        Some(Unmapped {
-            physical_network: network.spec.physical_network.clone(),
-            subnet: name(&subnet.metadata).to_owned(),
-        })
+/// Of the Dpus that the choice is among: those on whose chassis the machine's VNics cannot be.
+fn unfit(c: &Controller, by: (Work, &Key), o: &Observed) -> BTreeMap<String, Reason> {
+    let of = |dpu: &Dpu| {
+        let mut subnets = o.subnets.values().peekable();
+        subnets.peek()?;
+        chassis::taken(c, dpu, by).or_else(|| subnets.find_map(|subnet| chassis::lacks(c, dpu, subnet, by)))
     };
-    let needed: Vec<Unmapped> = o.subnets.values().filter_map(|subnet| physical_network(subnet)).collect();
-    let lacks = |seen: &DpuSeen| {
-        let chassis = &seen.dpu.status.as_ref()?.network.as_ref()?.chassis;
-        let mut needed = needed.iter();
-        let lacked = needed.find(|one| c.network.lacks(chassis, &one.physical_network, (work, by.clone())))?;
-        Some((seen.name().to_owned(), lacked.clone()))
-    };
-    o.dpus.iter().filter_map(lacks).collect()
+    o.dpus.iter().filter_map(|seen| Some((seen.name().to_owned(), of(&seen.dpu)?))).collect()
 }
 
 /// By the name of a Hardware: the Workflow or Job that is no machine's and runs there, or another machine that is about to claim it.

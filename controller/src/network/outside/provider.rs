@@ -3,19 +3,22 @@
 use crate::Controller;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
+use crate::network::chassis;
 use crate::work::Work;
 use crate::{clock, objects};
 use api::conditions::{DELETABLE, READY};
 use api::network::ProviderNetworkStatus;
-use api::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, Subnet, labels};
+use api::{AddressHold, Dpu, FloatingIP, NatGateway, ProviderNetwork, Subnet, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
+use planner::network::chassis::reported;
 use planner::network::{outside, ready};
 use planner::reason::{Blocked, Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
+use std::sync::Arc;
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     let Some(network) = c.world.provider_networks.get("", &key.1) else { return Ok(Next::Wait) };
@@ -31,13 +34,13 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         return Ok(Next::After(wait));
     }
     let nodes = &network.spec.gateway_nodes;
-    let dpus = nodes.iter().filter_map(|node| c.world.dpus.get("", node));
-    let chassis = dpus.filter_map(|dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone()));
     // One that would lose what it carries is no gateway node.
-    let lacks = |chassis: &String| {
-        c.network.lacks(chassis, &network.spec.physical_network, (Work::ProviderNetwork, key.clone()))
+    let by = (Work::ProviderNetwork, key);
+    let carries = |dpu: &Arc<Dpu>| {
+        chassis::taken(c, dpu, by).is_none() && !chassis::is_unmapped(c, dpu, &network.spec.physical_network, by)
     };
-    let chassis: Vec<String> = chassis.filter(|chassis| !lacks(chassis)).collect();
+    let dpus = nodes.iter().filter_map(|node| c.world.dpus.get("", node)).filter(carries);
+    let chassis: Vec<String> = dpus.filter_map(|dpu| reported(&dpu).map(str::to_owned)).collect();
     let unknown = || Blocked::NoGatewayNode { network: key.1.clone(), nodes: nodes.join(", ") }.into();
     let written = c.network.settle(uid(meta), |site| outside::provider(&network).rows(site)).await;
     let reason: Option<Reason> = match &written {

@@ -11,7 +11,7 @@ pub use super::situation::{current, target};
 
 use super::draft::Draft;
 use super::named::{claim_name, is_by_disk};
-use super::observed::{Belongings, DpuSeen, Observed, Unmapped};
+use super::observed::{Belongings, DpuSeen, Observed};
 use super::plan::Action;
 use super::situation::{Situation, dpu_of, granted_on, in_use};
 use crate::about::About;
@@ -241,8 +241,8 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
     let dpu = dpu.ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
     verify::claimable(dpu)?;
     room(o, dpu)?;
-    if let Some(Unmapped { physical_network, subnet }) = o.unmapped.get(dpu.name()).cloned() {
-        return Err(Blocked::PhysicalNetworkUnmapped { physical_network, subnet, dpu: dpu.name().to_owned() }.into());
+    if let Some(reason) = o.unfit.get(dpu.name()) {
+        return Err(reason.clone());
     }
     o.machine.spec.disks.iter().try_for_each(|disk| presents(dpu, disk))?;
     connects(o, dpu).map(|()| strategy)

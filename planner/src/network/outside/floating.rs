@@ -2,6 +2,7 @@
 
 use super::{chassis, is_true, message};
 use crate::machine::observed::{name, uid};
+use crate::network::chassis::reported;
 use crate::network::{addresses, admission, port, rows};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::{Dpu, FloatingIP, NatGateway, NicAttachment, ProviderNetwork, Subnet, VNic, Vpc, conditions, names};
@@ -65,7 +66,7 @@ pub struct Target<'a> {
 pub fn bound(vnic: &VNic, dpu: Option<&Dpu>, attachments: &[Arc<NicAttachment>]) -> Option<(String, String)> {
     let holder = vnic.status.as_ref()?.holder.as_ref()?;
     let dpu = dpu.filter(|dpu| uid(&dpu.metadata) == holder.dpu_uid)?;
-    let chassis = dpu.status.as_ref()?.network.as_ref()?.chassis.clone();
+    let chassis = reported(dpu)?.to_owned();
     Some((chassis, port::name_of(vnic, attachments)))
 }
 

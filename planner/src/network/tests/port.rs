@@ -70,15 +70,8 @@ impl World {
             groups.iter().find(|group| group.metadata.name.as_deref() == Some(name)).cloned().map(Arc::new)
         };
         let parents = Vec::new();
-        let o = Observed {
-            vnic,
-            subnet: Some(subnet),
-            vpc: Some(vpc),
-            attachments,
-            dpu: Some(dpu),
-            parents,
-            unmapped: None,
-        };
+        let o =
+            Observed { vnic, subnet: Some(subnet), vpc: Some(vpc), attachments, dpu: Some(dpu), parents, unfit: None };
         let has = |other: &&VNic, address: &str| {
             other.status.iter().flat_map(|status| &status.addresses).any(|own| own == address)
         };
