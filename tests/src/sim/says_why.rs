@@ -27,6 +27,7 @@ enum Cure {
     Create(fn() -> Value),
     Delete(&'static str, &'static str),
     Change(&'static str, &'static str, fn(&mut Value)),
+    Report(fn() -> Value),
     /// The chassis of this Dpu maps this physical network to a bridge.
     Map(&'static str, &'static str),
 }
@@ -88,6 +89,13 @@ fn hosts(name: &str, vpc: &str) -> Value {
     object("Subnet", name, &spec)
 }
 
+/// A node that was made from a copy of dpu-1's disk says so.
+fn copy_of_dpu_1(chassis: &str) -> Value {
+    let mut dpu = object("Dpu", "copy", &json!({"type": "NIC"}));
+    dpu["status"] = json!({"network": {"chassis": chassis}});
+    dpu
+}
+
 /// No chassis is on its gateway node.
 fn elsewhere() -> Value {
     let mut outside = outside();
@@ -106,7 +114,7 @@ fn floating(name: &str, spec: &Value) -> Value {
 }
 
 /// One of each.
-pub const CASES: [Case; 25] = [
+pub const CASES: [Case; 26] = [
     Case {
         of: ("Subnet", "green"),
         made: || vec![subnet("green", "one", "10.30.0.0/24")],
@@ -279,6 +287,15 @@ pub const CASES: [Case; 25] = [
         cure: Cure::Map("dpu-1", "physnet2"),
     },
     Case {
+        of: ("VNic", "nic"),
+        made: || {
+            let nic = json!({"subnet": "blue", "addresses": ["10.20.0.200"], "nodeName": "copy"});
+            vec![copy_of_dpu_1("dpu-1"), vnic("nic", &nic)]
+        },
+        says: ("Programmed", "ChassisTaken"),
+        cure: Cure::Report(|| copy_of_dpu_1("another")),
+    },
+    Case {
         of: ("Vpc", "one"),
         made: || vec![vnic("hop", &json!({"subnet": "green", "addresses": ["10.30.0.7"]})), routed("one")],
         says: ("Ready", "NextHopUnreachable"),
@@ -313,6 +330,7 @@ fn settle(s: &Simulation, case: &Case) {
         Cure::Create(made) => create(s, made()),
         Cure::Delete(kind, name) => s.delete(&resource(kind), namespace(kind), name),
         Cure::Change(kind, name, change) => s.change(&resource(kind), namespace(kind), name, change),
+        Cure::Report(said) => report(s, said()),
         Cure::Map(dpu, physical_network) => {
             let chassis = &get(s, ("Dpu", dpu))["status"]["network"]["chassis"];
             s.scene.north_bound.map(chassis.as_str().unwrap_or_default(), physical_network);
@@ -322,7 +340,15 @@ fn settle(s: &Simulation, case: &Case) {
 
 fn create(s: &Simulation, object: Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    s.create(&resource(&kind), namespace(&kind), object);
+    s.create(&resource(&kind), namespace(&kind), object.clone());
+    if object.get("status").is_some() {
+        report(s, object);
+    }
+}
+
+fn report(s: &Simulation, object: Value) {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    s.report(&resource(&kind), namespace(&kind), object);
 }
 
 /// How long it took.

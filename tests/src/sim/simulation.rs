@@ -249,6 +249,14 @@ impl Simulation {
             .unwrap_or_else(|e| panic!("{id}: {}", e.message));
     }
 
+    /// Says in its status what is in that of `object`, as an agent would.
+    pub fn report(&self, resource: &str, namespace: &str, object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let id = Id::new(resource, namespace, &name);
+        let said = self.scene.server.write(|store| store.update(&id, Part::Status, object));
+        said.unwrap_or_else(|e| panic!("{id}: {}", e.message));
+    }
+
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
         let id = Id::new(resource, namespace, name);
         self.scene
