@@ -44,7 +44,7 @@ mod tests {
         let (copy, old) = (dpu("a", "2026-02-01T00:00:00Z", "same"), dpu("b", "2026-01-01T00:00:00Z", "same"));
         let all = [copy.clone(), old.clone()];
         assert_eq!(taken(&old, &all), None);
-        assert_eq!(taken(&copy, &[copy.clone()]), None, "alone");
+        assert_eq!(taken(&copy, std::slice::from_ref(&copy)), None, "alone");
         let reason = taken(&copy, &all).expect("the other one has it");
         assert_eq!(reason.name(), "ChassisTaken");
         assert!(reason.message().contains("Dpu 'b'"), "{}", reason.message());
