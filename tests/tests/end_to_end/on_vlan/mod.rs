@@ -1,16 +1,21 @@
 //! A Subnet on a network of the data centre: a machine and a pod are hosts of it, beside one that is none of the site's, with nothing
-//! translated in between.
+//! translated in between; and on a VLAN of it, by the tag.
 
-use super::machine::{BOOT, Machine, SOON};
-use super::on_servers;
-use super::vpc_pods::pod;
-use super::way_out::HOST;
+use crate::machine::{BOOT, Machine, SOON};
+use crate::on_servers;
+use crate::vpc_pods::pod;
+use crate::way_out::HOST;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tests::site::{Pod, until};
+use tests::site::{Pod, Site, until};
 
 const MACHINE: &str = "203.0.113.200";
 const POD: [&str; 2] = ["203.0.113.201", "2001:db8:1::201"];
+/// With a tag.
+const VLAN: &str = "100";
+const ON_VLAN: &str = "198.51.100.7";
+const HOST_ON_VLAN: &str = "198.51.100.1";
+const VLAN_HOST: &str = include_str!("host.py");
 const SOON_TIMEOUT: &str = "--timeout=150s";
 /// Tells whom it was called by.
 const SERVER: &str = r#"alarm 60; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => $ARGV[0], LocalPort => 8080, ReuseAddr => 1) or die $@; $c = $s->accept; print $c "called by ", $c->peerhost, "\n"; close $c"#;
@@ -28,6 +33,16 @@ apiVersion: metalplane.io/v1alpha1
 kind: Subnet
 metadata: {{name: hosts}}
 spec: {{providerNetwork: {network}, routed: false, cidr: 203.0.113.0/24, ipv6Cidr: '2001:db8:1::/64'}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: ProviderNetwork
+metadata: {{name: {network}-{VLAN}}}
+spec: {{physicalNetwork: physnet1, vlan: {VLAN}, cidr: 198.51.100.0/24}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: Subnet
+metadata: {{name: tagged}}
+spec: {{providerNetwork: {network}-{VLAN}, routed: false, cidr: 198.51.100.0/24}}
 ---
 apiVersion: metalplane.io/v1alpha1
 kind: SecurityGroup
@@ -70,7 +85,10 @@ fn a_machine_and_a_pod_are_hosts_of_the_data_centre() {
         let limit = format!("--timeout={}s", SOON.as_secs());
         site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
         let machine = Machine { address: MACHINE, ..Machine::on_first(site, namespace) };
-        let networks = json!([{"name": "net1", "subnet": "hosts", "addresses": POD, "securityGroups": ["web"]}]);
+        let networks = json!([
+            {"name": "net1", "subnet": "hosts", "addresses": POD, "securityGroups": ["web"]},
+            {"name": "net2", "subnet": "tagged", "addresses": [ON_VLAN], "securityGroups": ["web"]},
+        ]);
         let asks = format!(
             "  labels: {{metalplane.io/networks: ''}}\n  annotations: {}\n",
             json!({"metalplane.io/networks": networks.to_string()})
@@ -82,6 +100,7 @@ fn a_machine_and_a_pod_are_hosts_of_the_data_centre() {
         let inside = site.pod(namespace, "host").await?;
         out(&machine, &inside).await?;
         in_from_outside(&machine, &inside).await?;
+        by_the_tag(site, &inside).await?;
         one_subnet(&machine, namespace).await
     });
 }
@@ -133,6 +152,22 @@ async fn in_from_outside(machine: &Machine<'_>, inside: &Pod) -> Result<()> {
     Ok(())
 }
 
+/// There and back: the host outside hears, and sends, nothing without the tag.
+async fn by_the_tag(site: &Site, inside: &Pod) -> Result<()> {
+    if site.enter("outside", &["python3", "--version"]).await.is_err() {
+        eprintln!("SKIP on_vlan::by_the_tag: python3 is not installed");
+        return Ok(());
+    }
+    let host = ["python3", "-c", VLAN_HOST, "br-outside", VLAN, HOST_ON_VLAN];
+    let ask = ["ping", "-q", "-c", "1", "-w", "5", "-I", "net2", HOST_ON_VLAN];
+    let answered = until("the host on the VLAN answers the pod", SOON, async || {
+        Ok(inside.enter(site, &ask).await.map(drop).map_err(|error| format!("{error:#}")))
+    });
+    let (heard, answered) = tokio::join!(site.enter("outside", &host), answered);
+    answered?;
+    heard.context("the host on the VLAN").map(drop)
+}
+
 /// Nobody gets an address of the network a second time: another Subnet waits while there is one.
 async fn one_subnet(machine: &Machine<'_>, network: &str) -> Result<()> {
     let site = machine.site;
@@ -144,7 +179,8 @@ async fn one_subnet(machine: &Machine<'_>, network: &str) -> Result<()> {
     site.kubectl(&["wait", in_use, &format!("pn/{network}"), SOON_TIMEOUT]).await?;
     machine.kubectl(&["delete", "pod", "host", "--grace-period=0", SOON_TIMEOUT]).await?;
     machine.delete().await?;
-    machine.kubectl(&["delete", "sn", "hosts", SOON_TIMEOUT]).await?;
+    machine.kubectl(&["delete", "sn", "hosts", "tagged", SOON_TIMEOUT]).await?;
+    site.kubectl(&["delete", "pn", &format!("{network}-{VLAN}"), SOON_TIMEOUT]).await?;
     let leaving = r#"--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=ProviderNetworkBeingDeleted"#;
     machine.kubectl(&["wait", leaving, "sn/others", SOON_TIMEOUT]).await?;
     machine.kubectl(&["delete", "sn", "others", SOON_TIMEOUT]).await?;
