@@ -5,13 +5,13 @@
 use crate::Controller;
 use crate::index::IndexKey;
 use crate::work::Work;
-use api::{Dpu, Subnet};
-use planner::machine::observed::name;
+use api::{Dpu, ProviderNetwork, Subnet};
 use planner::network::chassis;
-use planner::reason::{Blocked, Reason};
+use planner::reason::Reason;
+use ports::south_bound::Chassis;
 use runtime::queue::Key;
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Default)]
 pub struct Told(Mutex<BTreeSet<(Work, Key)>>);
@@ -34,21 +34,47 @@ pub(crate) fn taken(c: &Controller, dpu: &Dpu, (work, by): (Work, &Key)) -> Opti
     Some(reason)
 }
 
-/// Whether it is known that the chassis does not map the Subnet's physical network to a bridge.
-pub(crate) fn lacks(c: &Controller, dpu: &Dpu, subnet: &Subnet, by: (Work, &Key)) -> Option<Reason> {
-    let network = c.world.provider_networks.get("", subnet.spec.provider_network.as_ref()?)?;
-    let physical_network = network.spec.physical_network.clone();
-    is_unmapped(c, dpu, &physical_network, by).then(|| {
-        let (subnet, dpu) = (name(&subnet.metadata).to_owned(), name(&dpu.metadata).to_owned());
-        Blocked::PhysicalNetworkUnmapped { physical_network, subnet, dpu }.into()
-    })
-}
-
-/// The same, of any physical network.
-pub(crate) fn is_unmapped(c: &Controller, dpu: &Dpu, physical_network: &str, (work, by): (Work, &Key)) -> bool {
-    let maps = chassis::reported(dpu).and_then(|chassis| c.network.maps(chassis, physical_network));
+/// Whether the chassis maps a physical network to a bridge, if that is known. `all`: [`known`].
+pub(crate) fn maps(
+    c: &Controller,
+    all: &BTreeMap<String, Chassis>,
+    (dpu, physical_network): (&Dpu, &str),
+    (work, by): (Work, &Key),
+) -> Option<bool> {
+    let there = chassis::reported(dpu).and_then(|chassis| all.get(chassis));
+    let maps = there.map(|chassis| chassis.physical_networks.contains(physical_network));
     if maps != Some(true) {
         c.world.told_of_chassis.add(work, by);
     }
-    maps == Some(false)
+    maps
+}
+
+/// All chassis that the south-bound database has, of which nothing is known while that is away.
+pub(crate) fn known(c: &Controller) -> BTreeMap<String, Chassis> {
+    c.network.chassis().unwrap_or_default()
+}
+
+/// Physical networks that VNics need, and the chassis as they were when it was asked: read once for all that one plan asks.
+pub(crate) struct Needed<'a> {
+    physical_networks: Vec<(&'a Subnet, Arc<ProviderNetwork>)>,
+    chassis: BTreeMap<String, Chassis>,
+}
+
+impl<'a> Needed<'a> {
+    /// By VNics of these Subnets.
+    pub(crate) fn by(c: &Controller, subnets: impl Iterator<Item = &'a Subnet>) -> Self {
+        let network = |named: &String| c.world.provider_networks.get("", named);
+        let on = |subnet: &'a Subnet| Some((subnet, network(subnet.spec.provider_network.as_ref()?)?));
+        let physical_networks: Vec<_> = subnets.filter_map(on).collect();
+        let chassis = if physical_networks.is_empty() { BTreeMap::new() } else { known(c) };
+        Self { physical_networks, chassis }
+    }
+
+    /// Which of them the Dpu's chassis is known not to have.
+    pub(crate) fn lacked(&self, c: &Controller, dpu: &Dpu, by: (Work, &Key)) -> Option<Reason> {
+        self.physical_networks.iter().find_map(|(subnet, network)| {
+            let maps = maps(c, &self.chassis, (dpu, &network.spec.physical_network), by);
+            chassis::lacks(dpu, subnet, network, maps)
+        })
+    }
 }

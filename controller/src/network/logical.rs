@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::metrics::{Writing, Written};
 use planner::network::rows::{Row, diff};
 use ports::north_bound::{Members, NorthBoundError};
+use ports::south_bound::Chassis;
 use ports::{ErrorClass, NorthBound, PortError, SouthBound};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -250,10 +251,9 @@ impl Logical {
         Ok(chassis.into_iter().map(|(name, chassis)| (name, chassis.installed)).collect())
     }
 
-    /// Whether the chassis maps the physical network to a bridge, if that is known.
-    pub(super) fn maps(&self, chassis: &str, physical_network: &str) -> Option<bool> {
-        let all = self.opened.get()?.south_bound.as_ref()?.chassis().ok()?;
-        Some(all.get(chassis)?.physical_networks.contains(physical_network))
+    /// `None`: the south-bound database is away, or nobody has said where it is.
+    pub(super) fn chassis(&self) -> Option<BTreeMap<String, Chassis>> {
+        self.opened.get()?.south_bound.as_ref()?.chassis().ok()
     }
 
     /// The object with this UID has no row afterwards. Where there is no OVN, none has.

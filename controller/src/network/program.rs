@@ -8,9 +8,9 @@ use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
+use api::VNic;
 use api::conditions::{IN_FORCE, PROGRAMMED};
 use api::network::Programmed;
-use api::{Dpu, Subnet, VNic};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use planner::machine::observed::{name, uid};
 use planner::network::barrier::{Known, Verdict};
@@ -135,21 +135,15 @@ fn plan(c: &Controller, vnic: &VNic) -> port::Plan {
     let dpu = node.and_then(|node| world.dpus.get("", node));
     let (subnet, vpc, dpu) = (subnet.as_deref(), vpc.as_deref(), dpu.as_deref());
     let parents = parents(c, vnic, &of_subnet);
-    let unfit = subnet.zip(dpu).and_then(|(subnet, dpu)| unfit(c, vnic, subnet, dpu));
+    let own = key(&vnic.metadata);
+    let by = (Work::VNic, &own);
+    let taken = dpu.and_then(|dpu| chassis::taken(c, dpu, by));
+    let lacked = dpu.and_then(|dpu| chassis::Needed::by(c, subnet.into_iter()).lacked(c, dpu, by));
     port::plan(
-        &Observed { vnic, subnet, vpc, attachments: &attachments, dpu, parents, unfit },
+        &Observed { vnic, subnet, vpc, attachments: &attachments, dpu, parents, taken, lacked },
         |group| world.groups.get(&namespace, group),
         |address| world.vnics.by(&about(&of_subnet, address)),
     )
-}
-
-/// One that is bound stays where it is when another node comes by its chassis' name.
-fn unfit(c: &Controller, vnic: &VNic, subnet: &Subnet, dpu: &Dpu) -> Option<Reason> {
-    let own = key(&vnic.metadata);
-    let by = (Work::VNic, &own);
-    let is_new = port::is_programmed(vnic).is_err();
-    let taken = is_new.then(|| chassis::taken(c, dpu, by)).flatten();
-    taken.or_else(|| chassis::lacks(c, dpu, subnet, by))
 }
 
 /// Ports of others whose guests may have one of its addresses.

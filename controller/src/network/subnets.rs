@@ -5,7 +5,7 @@ use super::in_force::{Wanted, enforce};
 use super::{outside, router, vpcs};
 use crate::Controller;
 use crate::clock;
-use crate::error::{Error, call};
+use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
@@ -151,7 +151,11 @@ async fn say_on(c: &Controller, network: &ProviderNetwork, subnet: serde_json::V
 /// Its rows were deleted: another Subnet may be on the ProviderNetwork.
 async fn leave_provider(c: &Controller, subnet: &Subnet) -> Result<(), Error> {
     let named = subnet.spec.provider_network.as_ref();
-    let Some(network) = named.and_then(|named| c.world.provider_networks.get("", named)) else { return Ok(()) };
+    let Some(named) = named else { return Ok(()) };
+    // From quorum: a copy that does not know of the Subnet would leave it there for good.
+    let api = c.objects.cluster::<ProviderNetwork>();
+    let there = found(call(&format!("get ProviderNetwork '{named}'"), api.get(named)).await)?;
+    let Some(network) = there else { return Ok(()) };
     match provider_network::holder(&network) {
         Some(holder) if holder.uid == uid(&subnet.metadata) => say_on(c, &network, json!(null)).await,
         _ => Ok(()),

@@ -4,7 +4,7 @@
 
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason};
-use api::Dpu;
+use api::{Dpu, ProviderNetwork, Subnet};
 use std::sync::Arc;
 
 pub fn reported(dpu: &Dpu) -> Option<&str> {
@@ -22,6 +22,16 @@ pub fn taken(dpu: &Dpu, all: &[Arc<Dpu>]) -> Option<Reason> {
     let (dpu, by) = (&dpu.metadata, &first.metadata);
     let is_other = uid(dpu) != uid(by);
     is_other.then(|| Blocked::ChassisTaken { dpu: name(dpu).to_owned(), chassis, by: name(by).to_owned() }.into())
+}
+
+/// `network`: that the Subnet is on. `maps`: whether the chassis maps its physical network to a bridge; unknown is no reason.
+pub fn lacks(dpu: &Dpu, subnet: &Subnet, network: &ProviderNetwork, maps: Option<bool>) -> Option<Reason> {
+    let reason = || Blocked::PhysicalNetworkUnmapped {
+        physical_network: network.spec.physical_network.clone(),
+        subnet: name(&subnet.metadata).to_owned(),
+        dpu: name(&dpu.metadata).to_owned(),
+    };
+    (maps == Some(false)).then(|| reason().into())
 }
 
 #[cfg(test)]

@@ -25,8 +25,10 @@ pub struct Observed<'a> {
     pub dpu: Option<&'a Dpu>,
     /// Names of the ports of other VNics whose guests may have one of its addresses ([`allowed::said`]).
     pub parents: Vec<String>,
-    /// Why its port cannot be on the Dpu's chassis.
-    pub unfit: Option<Reason>,
+    /// Another Dpu has the Dpu's chassis ([`chassis::taken`]).
+    pub taken: Option<Reason>,
+    /// The chassis lacks what the Subnet is on ([`chassis::lacks`]).
+    pub lacked: Option<Reason>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -62,8 +64,10 @@ pub fn plan(
         let message = said.map(|said| said.message.clone()).unwrap_or_default();
         return nothing(Some(Waiting::SubnetNotReady { subnet: o.vnic.spec.subnet.clone(), message }.into()));
     };
-    if let Some(reason) = &o.unfit {
-        return nothing(Some(reason.clone()));
+    // One that is bound stays where it is when another node comes by its chassis' name.
+    let taken = o.taken.clone().filter(|_| is_programmed(o.vnic).is_err());
+    if let Some(reason) = taken.or_else(|| o.lacked.clone()) {
+        return nothing(Some(reason));
     }
     let status = o.vnic.status.clone().unwrap_or_default();
     let (groups, missing) = group::of(o.vnic, vpc, security_group);

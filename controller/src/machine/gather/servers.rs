@@ -85,11 +85,11 @@ pub(crate) async fn for_move(c: &Controller, by: &Key, machine: Arc<BareMetalMac
 
 /// Of the Dpus that the choice is among: those on whose chassis the machine's VNics cannot be.
 fn unfit(c: &Controller, by: (Work, &Key), o: &Observed) -> BTreeMap<String, Reason> {
-    let of = |dpu: &Dpu| {
-        let mut subnets = o.subnets.values().peekable();
-        subnets.peek()?;
-        chassis::taken(c, dpu, by).or_else(|| subnets.find_map(|subnet| chassis::lacks(c, dpu, subnet, by)))
-    };
+    if o.subnets.is_empty() {
+        return BTreeMap::new();
+    }
+    let needed = chassis::Needed::by(c, o.subnets.values().map(AsRef::as_ref));
+    let of = |dpu: &Dpu| chassis::taken(c, dpu, by).or_else(|| needed.lacked(c, dpu, by));
     o.dpus.iter().filter_map(|seen| Some((seen.name().to_owned(), of(&seen.dpu)?))).collect()
 }
 

@@ -35,10 +35,9 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     }
     let nodes = &network.spec.gateway_nodes;
     // One that would lose what it carries is no gateway node.
-    let by = (Work::ProviderNetwork, key);
-    let carries = |dpu: &Arc<Dpu>| {
-        chassis::taken(c, dpu, by).is_none() && !chassis::is_unmapped(c, dpu, &network.spec.physical_network, by)
-    };
+    let (by, all) = ((Work::ProviderNetwork, key), chassis::known(c));
+    let maps = |dpu: &Dpu| chassis::maps(c, &all, (dpu, &network.spec.physical_network), by);
+    let carries = |dpu: &Arc<Dpu>| chassis::taken(c, dpu, by).is_none() && maps(dpu) != Some(false);
     let dpus = nodes.iter().filter_map(|node| c.world.dpus.get("", node)).filter(carries);
     let chassis: Vec<String> = dpus.filter_map(|dpu| reported(&dpu).map(str::to_owned)).collect();
     let unknown = || Blocked::NoGatewayNode { network: key.1.clone(), nodes: nodes.join(", ") }.into();

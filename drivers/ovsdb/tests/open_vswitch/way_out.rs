@@ -177,7 +177,7 @@ fn a_vpc_is_let_out_and_a_vnic_is_reached() {
         }
         ovn.put(A.uid, port(&A, &["g-1"])).await;
         ovn.sync();
-        assert_eq!(leaves_as(&ovn, &A, true), [""; 0], "the way out is gone");
+        assert_eq!(leaves_as(&ovn, &A, true), [""; 0], "the way out no longer exists");
     });
 }
 
@@ -250,7 +250,7 @@ fn a_host_of_the_vlan_meets_whom_its_groups_let() {
         let trace = ovn.trace("mp-s4", &asked);
         assert!(trace.contains("put_dhcp_opts") && trace.contains("router = 203.0.113.1"), "{trace}");
         assert!(!trace.contains("output to \"mp-s4.localnet\""), "OVN answers itself: {trace}");
-        // By the router of its Vpc nobody comes to it, and it to nobody.
+        // By the router of its Vpc nobody comes to it.
         let over = format!(
             "inport == \"mp-a-1\" && eth.src == {} && eth.dst == {} && ip4.src == {} && ip4.dst == {} && ip.ttl == 64 && tcp.dst == 443",
             A.mac,

@@ -2,6 +2,7 @@
 
 use crate::network::port::{Observed, Plan, is_programmed, plan};
 use crate::network::rows::{Binding, Rates};
+use crate::reason::{Blocked, Reason};
 use api::conditions::{self, ADDRESSES_ASSIGNED, ConditionStatus, PROGRAMMED, READY};
 use api::network::{DEFAULT, Programmed, Qos, default_vpc};
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc};
@@ -30,6 +31,8 @@ struct World {
     groups: Vec<SecurityGroup>,
     /// Others of its Subnet.
     others: Vec<VNic>,
+    taken: Option<Reason>,
+    lacked: Option<Reason>,
 }
 
 /// A VNic with an address, held for an attachment on dpu-1 by the third grant; all that it needs is there.
@@ -56,6 +59,8 @@ fn world() -> World {
         attachments: Vec::new(),
         groups: vec![group(DEFAULT, DEFAULT), group("web", DEFAULT), group("red", "red")],
         others: Vec::new(),
+        taken: None,
+        lacked: None,
     }
 }
 
@@ -65,13 +70,20 @@ fn group(name: &str, vpc: &str) -> SecurityGroup {
 
 impl World {
     fn plan(&self) -> Plan {
-        let Self { vnic, subnet, vpc, dpu, attachments, groups, others } = self;
+        let Self { vnic, subnet, vpc, dpu, attachments, groups, others, .. } = self;
         let group = |name: &str| {
             groups.iter().find(|group| group.metadata.name.as_deref() == Some(name)).cloned().map(Arc::new)
         };
-        let parents = Vec::new();
-        let o =
-            Observed { vnic, subnet: Some(subnet), vpc: Some(vpc), attachments, dpu: Some(dpu), parents, unfit: None };
+        let o = Observed {
+            vnic,
+            subnet: Some(subnet),
+            vpc: Some(vpc),
+            attachments,
+            dpu: Some(dpu),
+            parents: Vec::new(),
+            taken: self.taken.clone(),
+            lacked: self.lacked.clone(),
+        };
         let has = |other: &&VNic, address: &str| {
             other.status.iter().flat_map(|status| &status.addresses).any(|own| own == address)
         };
@@ -105,6 +117,23 @@ fn the_port_is_bound_to_the_holders_chassis_and_grant() {
     let plan = w.plan();
     assert_eq!((plan.epoch, plan.reason), (None, None));
     assert_eq!(plan.port.expect("its addresses are known").binding, None, "nobody may bind it");
+}
+
+#[test]
+fn a_chassis_that_another_dpu_has_binds_nothing_more_and_one_without_the_network_nothing() {
+    let (chassis, dpu, by) = ("chassis-1".to_owned(), "dpu-1".to_owned(), "dpu-0".to_owned());
+    let mut w = world();
+    w.taken = Some(Blocked::ChassisTaken { dpu: dpu.clone(), chassis, by }.into());
+    assert_eq!((w.reason(), w.plan().port), (Some("ChassisTaken"), None));
+    let programmed = |epoch: u64| serde_json::from_value(json!({"epoch": epoch})).expect("what was programmed");
+    w.vnic.status.as_mut().expect("a status").programmed = Some(programmed(2));
+    assert_eq!(w.reason(), Some("ChassisTaken"), "by another grant");
+    w.vnic.status.as_mut().expect("a status").programmed = Some(programmed(3));
+    assert_eq!(w.reason(), None);
+    assert!(w.plan().port.is_some_and(|port| port.binding.is_some()), "a host uses it");
+    let (physical_network, subnet) = ("physnet1".to_owned(), "blue".to_owned());
+    w.lacked = Some(Blocked::PhysicalNetworkUnmapped { physical_network, subnet, dpu }.into());
+    assert_eq!((w.reason(), w.plan().port), (Some("PhysicalNetworkUnmapped"), None), "it would carry nothing");
 }
 
 #[test]
