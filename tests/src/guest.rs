@@ -25,9 +25,11 @@ impl Guest {
         Self { log: dir.join("console.log"), socket: dir.join("console.sock") }
     }
 
-    /// Everything that the guest has printed since the server was racked.
+    /// Everything that the guest has printed since the server was racked, a `?` in the place of each byte that is not ASCII: half a
+    /// character is read as it is written, and a position in what was printed stays one.
     pub fn printed(&self) -> String {
-        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        let printed = std::fs::read(&self.log).unwrap_or_default();
+        printed.into_iter().map(|byte| if byte.is_ascii() { char::from(byte) } else { '?' }).collect()
     }
 
     /// The last lines that are not empty.

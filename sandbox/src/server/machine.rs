@@ -17,13 +17,12 @@ use super::config::Config;
 use super::host::{CONTROLLER, Host, LOCAL_DISK, PROVISIONING};
 use super::medium::Drive;
 use super::personality::Personality;
+use super::post::Post;
 use super::qmp::{Answer, Arguments, Refusal, event};
 use super::record::{Record, file_of, text};
 use super::{inside, ports};
 
 const EVENTS_KEPT: usize = 1024;
-/// How long the BMC takes the firmware to be in its POST. Nothing tells it of OVMF's.
-const POST: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Power as the BMC reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +79,8 @@ pub struct Machine {
     pub running: watch::Sender<bool>,
     pub events: broadcast::Sender<Value>,
     pub state: Mutex<State>,
-    /// When the firmware last began its POST.
-    pub posted: std::sync::Mutex<Option<std::time::Instant>>,
+    /// The firmware's last.
+    post: std::sync::Mutex<Option<Post>>,
     in_setup: AtomicBool,
     /// The virtual CD drive. Changed while the state is locked.
     pub drive: std::sync::Mutex<Drive>,
@@ -112,7 +111,7 @@ impl Machine {
             running: watch::Sender::new(false),
             events: broadcast::Sender::new(EVENTS_KEPT),
             state: Mutex::new(state),
-            posted: std::sync::Mutex::default(),
+            post: std::sync::Mutex::default(),
             in_setup: AtomicBool::new(false),
             drive: std::sync::Mutex::default(),
             boot: std::sync::Mutex::new(boot),
@@ -272,12 +271,16 @@ impl Machine {
 
     /// The firmware is in its POST.
     pub fn is_in_post(&self) -> bool {
-        self.is_started_within(POST)
+        self.is_on_and(Post::is_running)
     }
 
     pub fn is_started_within(&self, time: std::time::Duration) -> bool {
-        let began = *self.posted.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.power.borrow() == Power::On && began.is_some_and(|began| began.elapsed() < time)
+        self.is_on_and(|post| post.lasts() < time)
+    }
+
+    fn is_on_and(&self, holds: impl FnOnce(&mut Post) -> bool) -> bool {
+        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.power.borrow() == Power::On && post.as_mut().is_some_and(holds)
     }
 
     /// The last start was one into the setup.
@@ -299,7 +302,8 @@ impl Machine {
 
     /// A start of the host has used the boot settings: what is left of them counts for the next one.
     pub async fn boot_settings_used(&self, state: &mut State) {
-        *self.posted.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::time::Instant::now());
+        let post = Post::begin(self.config.state("console.log"));
+        *self.post.lock().unwrap_or_else(PoisonError::into_inner) = Some(post);
         let before = self.boot_settings();
         let personality = self.personality;
         self.in_setup.store(before.enters_setup(), Ordering::Relaxed);

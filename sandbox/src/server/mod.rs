@@ -13,7 +13,7 @@
 //! | [`host`], [`qmp`], [`ports`] | one run of QEMU, its monitor, its PCIe ports |
 //! | [`slots`] | the slots socket |
 //! | [`boot`] | boot order and override, turned into `bootindex` |
-//! | [`firmware`] | what the firmware is told between two runs |
+//! | [`firmware`], [`post`] | what the firmware is told between two runs; whether it is in its POST |
 //! | [`medium`] | the virtual CD drive |
 //! | [`bmc`] | Redfish: the host's BMC, and the DPU's own |
 //! | [`faults`], [`actions`] | faults to inject; the log of power actions |
@@ -37,6 +37,7 @@ pub mod machine;
 pub mod medium;
 pub mod personality;
 pub mod ports;
+pub mod post;
 pub mod power;
 pub mod qmp;
 pub mod record;
