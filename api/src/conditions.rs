@@ -68,6 +68,8 @@ pub const PROGRAMMED: &str = "Programmed";
 /// Of a Vpc, Subnet or SecurityGroup: every chassis with a port of it has installed its rows; no packet is judged by older ones. Of a
 /// VNic: its port works on the chassis of whoever holds the VNic, by the rows of the generation that the condition names.
 pub const IN_FORCE: &str = "InForce";
+/// Of a ProviderNetwork: each of its gateway nodes may carry gateways. Ready asks for one of them.
+pub const GATEWAY_NODES_USED: &str = "GatewayNodesUsed";
 /// Of an object of the network that is being deleted: nothing uses it any more.
 pub const DELETABLE: &str = "Deletable";
 

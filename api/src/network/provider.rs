@@ -110,7 +110,7 @@ pub struct ProviderNetworkStatus {
     /// How many of its addresses have an AddressHold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
-    /// Ready; while it is being deleted, Deletable.
+    /// Ready, GatewayNodesUsed; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -14,10 +14,12 @@ use planner::network::{addresses, admission, allowed, desired, port, routes, sub
 use runtime::queue::Key;
 
 impl Kind for Vpc {
+    /// By the Subnets that it has admitted, too: one of them may no longer exist.
     fn index(&self) -> Vec<IndexKey> {
         let own = key(&self.metadata);
         let hops = routes::hops(self).map(|hop| IndexKey::Hop(own.clone(), hop));
-        own_uid(&self.metadata).into_iter().chain(hops).collect()
+        let subnets = admission::admitted(self).iter().map(|subnet| IndexKey::names::<Subnet>(&own.0, &subnet.name));
+        own_uid(&self.metadata).into_iter().chain(hops).chain(subnets).collect()
     }
 
     fn wake(&self, world: &World) {
@@ -28,6 +30,9 @@ impl Kind for Vpc {
         world.look_at_each(Work::Subnet, &world.subnets, &named);
         world.look_at_each(Work::SecurityGroup, &world.groups, &named);
         world.look_at_each(Work::NatGateway, &world.nat_gateways, &named);
+        for subnet in admission::admitted(self) {
+            world.look(Work::Subnet, (namespace.clone(), subnet.name.clone()));
+        }
         world.look(Work::Vpc, (namespace, name));
     }
 }

@@ -8,6 +8,7 @@ use crate::work::Work;
 use crate::world::{Kind, World};
 use api::{Dpu, FloatingIP, NatGateway, ProviderNetwork, Subnet, VNic, Vpc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::network::provider;
 
 fn of_network(meta: &ObjectMeta, network: &str) -> Vec<IndexKey> {
     let namespace = namespace_of(meta);
@@ -18,9 +19,11 @@ fn of_network(meta: &ObjectMeta, network: &str) -> Vec<IndexKey> {
 }
 
 impl Kind for ProviderNetwork {
+    /// By the Subnet that is on it, too: that may no longer exist.
     fn index(&self) -> Vec<IndexKey> {
         let nodes = self.spec.gateway_nodes.iter().map(|node| IndexKey::names::<Dpu>("", node));
-        own_uid(&self.metadata).into_iter().chain(nodes).collect()
+        let subnet = provider::holder(self).map(|subnet| IndexKey::names::<Subnet>(&subnet.namespace, &subnet.name));
+        own_uid(&self.metadata).into_iter().chain(nodes).chain(subnet).collect()
     }
 
     fn wake(&self, world: &World) {
@@ -32,6 +35,9 @@ impl Kind for ProviderNetwork {
             let subnet = key(&subnet.metadata);
             world.vnics_without_addresses(&IndexKey::names::<Subnet>(&subnet.0, &subnet.1));
             world.look(Work::Subnet, subnet);
+        }
+        if let Some(subnet) = provider::holder(self) {
+            world.look(Work::Subnet, (subnet.namespace.clone(), subnet.name.clone()));
         }
         world.look(Work::ProviderNetwork, own);
     }

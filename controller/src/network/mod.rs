@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `vpcs.rs`, `subnets.rs`, `groups.rs` | one object: its rows in OVN, its condition Ready, what its deletion waits for |
+//! | `admitted.rs` | which Subnets a Vpc and a ProviderNetwork have admitted |
 //! | `vnics.rs`, `orphaned.rs`, `upgrade.rs` | a VNic's AddressHolds: created before it has the addresses, deleted after its port |
 //! | `pools.rs` | which addresses of a Subnet are free, as far as the caches tell |
 //! | `router.rs` | the AddressHolds of a Subnet's router |
@@ -15,6 +16,7 @@
 //!
 //! What an event wakes is found by index (`crate::kinds`): nothing here looks at a whole Subnet.
 
+mod admitted;
 mod barrier;
 pub(crate) mod chassis;
 mod follow;

@@ -2,7 +2,7 @@
 
 use super::vnics;
 use crate::Controller;
-use crate::error::{Error, call, found};
+use crate::error::Error;
 use crate::index::IndexKey;
 use crate::objects;
 use api::{AddressHold, Subnet};
@@ -13,7 +13,7 @@ use runtime::queue::Key;
 use std::sync::Arc;
 
 /// Those that a Subnet of this name has, or had.
-fn held(c: &Controller, (namespace, name): &Key) -> Vec<Arc<AddressHold>> {
+pub(super) fn held(c: &Controller, (namespace, name): &Key) -> Vec<Arc<AddressHold>> {
     c.world.address_holds.by(&IndexKey::names::<Subnet>(namespace, name))
 }
 
@@ -48,25 +48,6 @@ pub(super) async fn hold(c: &Controller, subnet: &Subnet) -> Result<Option<Reaso
 pub(super) async fn release(c: &Controller, subnet: &Subnet) -> Result<(), Error> {
     for hold in held(c, &crate::cache::key(&subnet.metadata)) {
         if hold.spec.owner.uid == uid(&subnet.metadata) {
-            vnics::delete(c, &hold).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Of Subnets that had this name and no longer exist: a controller that was deposed created one too late, or a finalizer was taken
-/// away by force.
-pub(super) async fn collect(c: &Controller, key: &Key) -> Result<(), Error> {
-    let known = c.world.subnets.get(&key.0, &key.1).and_then(|subnet| subnet.metadata.uid.clone());
-    for hold in held(c, key) {
-        let owner = &hold.spec.owner.uid;
-        if Some(owner) == known.as_ref() {
-            continue;
-        }
-        let api = c.objects.namespaced::<Subnet>(&key.0);
-        let there = found(call(&format!("get Subnet '{}'", key.1), api.get(&key.1)).await)?;
-        if there.is_none_or(|there| there.metadata.uid.as_ref() != Some(owner)) {
-            c.network.clear(owner).await?;
             vnics::delete(c, &hold).await?;
         }
     }

@@ -2,10 +2,10 @@
 //! address of it.
 
 use super::in_force::{Wanted, enforce};
-use super::{outside, router, vpcs};
+use super::{admitted, outside, router, vpcs};
 use crate::Controller;
 use crate::clock;
-use crate::error::{Error, call, found};
+use crate::error::{Error, call};
 use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
@@ -23,7 +23,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
-    router::collect(c, key).await?;
+    admitted::collect(c, key).await?;
     let Some(subnet) = c.world.subnets.get(&key.0, &key.1) else { return Ok(Next::Wait) };
     if subnet.metadata.deletion_timestamp.is_some() {
         return release(c, key, subnet).await.map(|()| Next::Wait);
@@ -114,10 +114,7 @@ async fn admit(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<
     match admission::admit(&vpc, subnet) {
         Err(reason) => return Ok(Err(reason)),
         Ok(None) => {}
-        Ok(Some(subnets)) => {
-            let api = c.objects.namespaced::<Vpc>(&key.0);
-            objects::patch_status(&api, &c.world.vpcs, &vpc.metadata, json!({"subnets": subnets})).await?;
-        }
+        Ok(Some(subnets)) => admitted::say_in(c, &vpc, json!(subnets)).await?,
     }
     Ok(Ok(vpc))
 }
@@ -137,29 +134,9 @@ async fn provider(
     match provider_network::admit(&network, subnet, labels.as_ref()) {
         Err(reason) => return Ok(Err(reason)),
         Ok(None) => {}
-        Ok(Some(said)) => say_on(c, &network, json!(said)).await?,
+        Ok(Some(said)) => admitted::say_on(c, &network, json!(said)).await?,
     }
     Ok(Ok(Some(network)))
-}
-
-async fn say_on(c: &Controller, network: &ProviderNetwork, subnet: serde_json::Value) -> Result<(), Error> {
-    let api = c.objects.cluster::<ProviderNetwork>();
-    let said = json!({"subnet": subnet});
-    objects::patch_status(&api, &c.world.provider_networks, &network.metadata, said).await.map(drop)
-}
-
-/// Its rows were deleted: another Subnet may be on the ProviderNetwork.
-async fn leave_provider(c: &Controller, subnet: &Subnet) -> Result<(), Error> {
-    let named = subnet.spec.provider_network.as_ref();
-    let Some(named) = named else { return Ok(()) };
-    // From quorum: a copy that does not know of the Subnet would leave it there for good.
-    let api = c.objects.cluster::<ProviderNetwork>();
-    let there = found(call(&format!("get ProviderNetwork '{named}'"), api.get(named)).await)?;
-    let Some(network) = there else { return Ok(()) };
-    match provider_network::holder(&network) {
-        Some(holder) if holder.uid == uid(&subnet.metadata) => say_on(c, &network, json!(null)).await,
-        _ => Ok(()),
-    }
 }
 
 async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), Error> {
@@ -173,14 +150,7 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
         c.network.clear(uid(&subnet.metadata)).await?;
         c.network.numbers.forget(uid(&subnet.metadata));
         router::release(c, &subnet).await?;
-        leave_provider(c, &subnet).await?;
-        let vpc = world.vpcs.get(&key.0, admission::vpc_of(&subnet));
-        if let Some((vpc, subnets)) =
-            vpc.and_then(|vpc| admission::dismiss(&vpc, uid(&subnet.metadata)).map(|subnets| (vpc, subnets)))
-        {
-            let api = c.objects.namespaced::<Vpc>(&key.0);
-            objects::patch_status(&api, &world.vpcs, &vpc.metadata, json!({"subnets": subnets})).await?;
-        }
+        admitted::dismiss(c, &subnet).await?;
         return objects::keep(&c.objects, &world.subnets, &subnet.metadata, false).await;
     }
     let (Some(conditions), Some(reason)) = (plan.conditions, plan.reason) else { return Ok(()) };

@@ -2,10 +2,11 @@
 
 use crate::Controller;
 use crate::error::{Error, call};
-use api::{FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
+use api::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
 use kube::api::ListParams;
 use kube::{Api, Resource};
 use planner::network::rows::KIND;
+use planner::network::subnets;
 use ports::NorthBound;
 use ports::north_bound::NorthBoundError;
 use serde::de::DeserializeOwned;
@@ -33,6 +34,7 @@ pub(super) async fn rows(c: &Controller, north_bound: &dyn NorthBound) -> Result
         uids::<FloatingIP>(c).await?,
         uids::<NatGateway>(c).await?,
         uids::<ProviderNetwork>(c).await?,
+        in_use(c).await?,
     ] {
         left = left.difference(&there).cloned().collect();
     }
@@ -56,6 +58,13 @@ pub(super) async fn before_a_hold(c: &Controller) -> Result<(), Error> {
         c.network.swept(true);
     }
     Ok(())
+}
+
+/// The Subnets and ProviderNetworks that somebody has an address of, whether they exist or not: without their rows a guest that runs would lose its
+/// network.
+async fn in_use(c: &Controller) -> Result<BTreeSet<String>, Error> {
+    let held = call("list AddressHolds", c.objects.cluster::<AddressHold>().list(&ListParams::default())).await?.items;
+    Ok(held.into_iter().filter(|hold| !subnets::is_own(hold)).map(|hold| hold.spec.subnet.uid).collect())
 }
 
 async fn uids<K>(c: &Controller) -> Result<BTreeSet<String>, Error>

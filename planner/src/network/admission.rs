@@ -15,7 +15,7 @@ pub fn vpc_of(subnet: &Subnet) -> &str {
     &subnet.spec.vpc.name
 }
 
-fn admitted(vpc: &Vpc) -> &[AdmittedSubnet] {
+pub fn admitted(vpc: &Vpc) -> &[AdmittedSubnet] {
     vpc.status.as_ref().map_or(&[], |status| &status.subnets)
 }
 

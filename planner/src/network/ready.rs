@@ -3,7 +3,7 @@
 use crate::machine::observed::name;
 use crate::reason::{Reason, Waiting};
 use api::Vpc;
-use api::conditions::{self, ConditionStatus, IN_FORCE, PROGRAMMED, READY};
+use api::conditions::{self, ConditionStatus, GATEWAY_NODES_USED, IN_FORCE, PROGRAMMED, READY};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
@@ -31,7 +31,7 @@ pub fn say(
     now: Timestamp,
 ) -> Option<Vec<Condition>> {
     let (status, name, message) = match reason {
-        None if type_ == IN_FORCE => (ConditionStatus::True, IN_FORCE, String::new()),
+        None if [IN_FORCE, GATEWAY_NODES_USED].contains(&type_) => (ConditionStatus::True, type_, String::new()),
         None => (ConditionStatus::True, PROGRAMMED, String::new()),
         Some(reason) => (ConditionStatus::False, reason.name(), reason.told()),
     };

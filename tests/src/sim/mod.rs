@@ -33,6 +33,7 @@
 //! | `netboot.rs` | a server without a DPU: its firmware, the installer, the system on its disk |
 //! | `bare.rs` | a machine on such a server |
 //! | `choice.rs` | machines that find no server |
+//! | `dismissed.rs` | Subnets whose finalizer was taken away by force |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `told.rs` | a run as an operator would tell it |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
@@ -51,6 +52,7 @@ mod boot;
 pub mod choice;
 pub mod counted;
 pub mod csi;
+pub mod dismissed;
 pub mod elsewhere;
 pub mod erased;
 pub mod events;

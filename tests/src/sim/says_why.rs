@@ -114,7 +114,7 @@ fn floating(name: &str, spec: &Value) -> Value {
 }
 
 /// One of each.
-pub const CASES: [Case; 26] = [
+pub const CASES: [Case; 27] = [
     Case {
         of: ("Subnet", "green"),
         made: || vec![subnet("green", "one", "10.30.0.0/24")],
@@ -219,6 +219,16 @@ pub const CASES: [Case; 26] = [
         made: || vec![elsewhere()],
         says: ("Ready", "NoGatewayNode"),
         cure: Cure::Change("ProviderNetwork", "outside", |network| network["spec"]["gatewayNodes"] = json!(["dpu-1"])),
+    },
+    Case {
+        of: ("ProviderNetwork", "outside"),
+        made: || {
+            let mut two = outside();
+            two["spec"]["gatewayNodes"] = json!(["dpu-1", "copy"]);
+            vec![copy_of_dpu_1("dpu-1"), two]
+        },
+        says: ("GatewayNodesUsed", "GatewayNodeUnused"),
+        cure: Cure::Report(|| copy_of_dpu_1("another")),
     },
     Case {
         of: ("FloatingIP", "in"),

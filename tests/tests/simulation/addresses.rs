@@ -4,7 +4,7 @@ use super::{cases, each, seed, simulate, wide};
 use std::time::Duration;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, addresses as scene};
+use tests::sim::{Simulation, addresses as scene, dismissed};
 
 #[test]
 fn two_machines_ask_for_one_address_at_once() {
@@ -70,6 +70,21 @@ fn a_vnic_is_taken_away_by_force_under_a_running_machine() {
 fn a_subnet_is_deleted_under_a_running_machine() {
     let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late], 80, wide(13));
     each(cases, |plan| simulate(async { scene::subnet_deleted(&Simulation::start(2, seed(), plan.clone())).await }));
+}
+
+#[test]
+fn a_subnet_is_taken_away_by_force_under_a_running_machine() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late], 90, wide(29));
+    each(cases, |plan| {
+        simulate(async { dismissed::under_a_machine(&mut Simulation::start(1, seed(), plan.clone())).await })
+    });
+}
+
+#[test]
+fn the_subnet_on_a_vlan_is_taken_away_by_force() {
+    each([false, true].into_iter(), |unseen| {
+        simulate(async { dismissed::on_a_vlan(&mut Simulation::start(1, seed(), Plan::None), *unseen).await })
+    });
 }
 
 #[test]

@@ -6,16 +6,16 @@ use crate::index::IndexKey;
 use crate::network::chassis;
 use crate::work::Work;
 use crate::{clock, objects};
-use api::conditions::{DELETABLE, READY};
+use api::conditions::{DELETABLE, GATEWAY_NODES_USED, READY};
 use api::network::ProviderNetworkStatus;
 use api::{AddressHold, Dpu, FloatingIP, NatGateway, ProviderNetwork, Subnet, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
-use planner::network::chassis::reported;
-use planner::network::{outside, ready};
-use planner::reason::{Blocked, Reason, Waiting};
+use planner::network::outside::{self, Carriers, Node};
+use planner::network::ready;
+use planner::reason::{Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::sync::Arc;
@@ -33,51 +33,59 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     if let Some(wait) = c.network.starting() {
         return Ok(Next::After(wait));
     }
-    let nodes = &network.spec.gateway_nodes;
-    // One that would lose what it carries is no gateway node.
     let (by, all) = ((Work::ProviderNetwork, key), chassis::known(c));
-    let maps = |dpu: &Dpu| chassis::maps(c, &all, (dpu, &network.spec.physical_network), by);
-    let carries = |dpu: &Arc<Dpu>| chassis::taken(c, dpu, by).is_none() && maps(dpu) != Some(false);
-    let dpus = nodes.iter().filter_map(|node| c.world.dpus.get("", node)).filter(carries);
-    let chassis: Vec<String> = dpus.filter_map(|dpu| reported(&dpu).map(str::to_owned)).collect();
-    let unknown = || Blocked::NoGatewayNode { network: key.1.clone(), nodes: nodes.join(", ") }.into();
+    let named = |node: &String| (node.clone(), c.world.dpus.get("", node));
+    let dpus: Vec<(String, Option<Arc<Dpu>>)> = network.spec.gateway_nodes.iter().map(named).collect();
+    let mut nodes = Vec::with_capacity(dpus.len());
+    for (name, dpu) in &dpus {
+        let dpu = dpu.as_deref();
+        let taken = dpu.and_then(|dpu| chassis::taken(c, dpu, by));
+        let maps = dpu.and_then(|dpu| chassis::maps(c, &all, (dpu, &network.spec.physical_network), by));
+        nodes.push(Node { name, dpu, taken, maps });
+    }
+    let Carriers { chassis, none, unused } = outside::carriers(&network, &nodes);
     let written = c.network.settle(uid(meta), |site| outside::provider(&network).rows(site)).await;
     let reason: Option<Reason> = match &written {
-        Ok(()) => (chassis.is_empty() && !nodes.is_empty()).then(unknown),
+        Ok(()) => none,
         Err(error) if error.is_north_bound_away() => {
             Some(Waiting::NorthBoundUnreachable { message: error.to_string() }.into())
         }
         Err(_) => return written.map(|()| Next::Wait),
     };
-    say(c, &network, READY, reason.as_ref(), Some(chassis)).await?;
+    let mut said = vec![(READY, reason)];
+    said.extend((!nodes.is_empty()).then_some((GATEWAY_NODES_USED, unused)));
+    say(c, &network, &said, Some(chassis)).await?;
     written.map(|()| Next::Wait)
 }
 
-/// If it is anything new. `chassis`: `None`: those that are said stay.
+/// If it is anything new. `said`: conditions, each true or with a reason. `chassis`: `None`: those that are said stay.
 async fn say(
     c: &Controller,
     network: &ProviderNetwork,
-    type_: &str,
-    reason: Option<&Reason>,
+    said: &[(&str, Option<Reason>)],
     chassis: Option<Vec<String>>,
 ) -> Result<(), Error> {
     let meta = &network.metadata;
     let before = network.status.clone().unwrap_or_default();
     let used = c.world.address_holds.by(&IndexKey::owner(uid(meta))).len();
-    let conditions = ready::say(&before.conditions, type_, reason, meta, clock::now());
-    let is_new = conditions.is_some();
+    let (mut conditions, mut new) = (before.conditions.clone(), None);
+    for (type_, reason) in said {
+        if let Some(changed) = ready::say(&conditions, type_, reason.as_ref(), meta, clock::now()) {
+            (conditions, new) = (changed, new.or(reason.as_ref()));
+        }
+    }
     let now = ProviderNetworkStatus {
         chassis: chassis.unwrap_or_else(|| before.chassis.clone()),
         subnet: before.subnet.clone(),
         used: u64::try_from(used).ok(),
-        conditions: conditions.unwrap_or_else(|| before.conditions.clone()),
+        conditions,
     };
     if now == before {
         return Ok(());
     }
     let said = json!({"chassis": now.chassis, "used": now.used, "conditions": now.conditions});
     objects::patch_status(&c.objects.cluster(), &c.world.provider_networks, meta, said).await?;
-    if let Some(reason) = reason.filter(|_| is_new) {
+    if let Some(reason) = new {
         c.events.warn_why(network, reason);
     }
     Ok(())
@@ -91,7 +99,7 @@ async fn release(c: &Controller, network: &ProviderNetwork) -> Result<(), Error>
     }
     if let Some(by) = user(c, network).await? {
         let reason: Reason = Waiting::ProviderNetworkInUse { network: name(meta).to_owned(), by }.into();
-        return say(c, network, DELETABLE, Some(&reason), None).await;
+        return say(c, network, &[(DELETABLE, Some(reason))], None).await;
     }
     c.network.clear(uid(meta)).await?;
     c.world.pools.forget(uid(meta));

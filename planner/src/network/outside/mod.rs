@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `gateway.rs` | a NatGateway: what it rests on, what its deletion waits for |
 //! | `floating.rs` | a FloatingIP: the same |
+//! | `nodes.rs` | which chassis carry, and why a node does not |
 //! | this one | a ProviderNetwork and its addresses |
 //!
 //! An address is held as a VNic's is (`addresses.rs`): by an AddressHold of the ProviderNetwork, created before the status says who
@@ -14,11 +15,13 @@
 
 mod floating;
 mod gateway;
+mod nodes;
 #[cfg(test)]
 mod tests;
 
 pub use floating::{Target, Use, bound, concerned, floating, serves, used_for};
 pub use gateway::{first, gateway, rests_on, used_by};
+pub use nodes::{Carriers, Node, carriers};
 
 use super::addresses::hold_in;
 use super::provider::{networks, vlan};
