@@ -71,7 +71,7 @@ pub const BOOT_ORDER_BEFORE: &str = "metalplane.io/boot-order-before";
 /// On a Hardware: the device path by which its DPU's boot disk was found, and what that rests on.
 pub const BOOT_PATH: &str = "metalplane.io/boot-path";
 /// On a Hardware without a DPU: by what its BMC was asked when the server last booted from the network, where that was not an override for one boot:
-/// Continuous or BootOption.
+/// Continuous, BootOption or VirtualMedia.
 pub const NETBOOT_BY: &str = "metalplane.io/netboot-by";
 /// On a Hardware that was made of what an agent reported, a label (Tinkerbell's).
 pub const AUTO_DISCOVERED: &str = "tinkerbell.org/auto-discovered";

@@ -1,6 +1,7 @@
 //! The only reader of flags and environment.
 
 use clap::Parser;
+use planner::host::InstallerIso;
 use runtime::process::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -106,6 +107,10 @@ pub struct Args {
     /// Nobody can claim it before `bmctl hardware approve`. Left out: none is made.
     #[arg(long, env = "METALPLANE_DISCOVER")]
     pub discover: bool,
+    /// Where BMCs read the installer's ISO, for servers that nothing else brings to boot it: http://ADDRESS:PORT/iso/{mac}/NAME.iso, with an
+    /// address of boot; each server has its MAC address in the place of {mac}. Left out: no BMC is told of one.
+    #[arg(long, env = "METALPLANE_INSTALLER_ISO", value_name = "URL")]
+    pub installer_iso: Option<InstallerIso>,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,

@@ -10,6 +10,7 @@ use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::world::World;
 use executor::Confirmed;
+use planner::host::InstallerIso;
 use std::sync::Arc;
 
 pub struct Controller {
@@ -35,6 +36,8 @@ pub struct Controller {
     pub holder_pull_secrets: Vec<String>,
     /// Whether Hardware is made of servers that nobody has written down.
     pub discovers: bool,
+    /// Where BMCs read the installer's ISO.
+    pub installer_iso: Option<InstallerIso>,
     pub fences: Fences,
     pub network: Logical,
 }

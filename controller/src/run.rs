@@ -20,6 +20,7 @@ use executor::Confirmed;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::{Api, Client};
+use planner::host::InstallerIso;
 use runtime::http::{self, Page};
 use runtime::leader::Elector;
 use runtime::queue::{self, Key, Next};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub holder_pull_secrets: Vec<String>,
     /// Whether Hardware is made of servers that nobody has written down.
     pub discovers: bool,
+    /// Where BMCs read the installer's ISO.
+    pub installer_iso: Option<InstallerIso>,
     pub concurrency: usize,
     pub bmc_concurrency: usize,
     /// None: not served.
@@ -78,6 +81,7 @@ impl From<&Args> for Settings {
             holder_image: args.holder_image.clone(),
             holder_pull_secrets: args.holder_pull_secrets.clone(),
             discovers: args.discover,
+            installer_iso: args.installer_iso.clone(),
             concurrency: usize::from(args.concurrency),
             bmc_concurrency: usize::from(args.bmc_concurrency),
             http: Some(args.http),
@@ -127,6 +131,7 @@ pub async fn run(
         holder_image: settings.holder_image.clone(),
         holder_pull_secrets: settings.holder_pull_secrets.clone(),
         discovers: settings.discovers,
+        installer_iso: settings.installer_iso.clone(),
         fences,
         objects: objects.clone(),
         world: world.clone(),

@@ -2,7 +2,7 @@
 
 mod medium;
 
-pub use medium::{MediaUrl, Medium, MediumChange, redacted};
+pub use medium::{InstallerIso, MediaUrl, Medium, MediumChange, redacted};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -161,6 +161,7 @@ pub const SETTINGS: &[Setting] = &[
     within(BOOT, "boot.iso.url", r#""https://images.example/hook.iso""#),
     within(BOOT, "boot.iso.caBundle.configMap", r#""trusted""#),
     within(BOOT_ISO, "boot.iso.caBundle.key", r#""images.pem""#),
+    within(BOOT, "boot.iso.virtualMedia", r#""installer.iso""#),
     within(BOOT, "boot.programs", PROGRAM),
     within(BOOT, "boot.architectures", r#"{"7": "installer.efi"}"#),
     within(BOOT, "boot.kernelArguments", r#"["console=ttyS0"]"#),

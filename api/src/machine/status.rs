@@ -95,7 +95,7 @@ pub struct PowerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_for: Option<String>,
     /// By what the BMC was asked to boot the host from the network for that Workflow: Once (a boot source override for one boot), Continuous (one
-    /// for every boot) or BootOption (the option of the NIC first in the boot order).
+    /// for every boot), BootOption (the option of the NIC first in the boot order) or VirtualMedia (the installer's ISO in the BMC's virtual CD drive).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netboot_by: Option<String>,
     /// What the DPU's agent had told of reads of the boot disk when the host was last powered on, as on the agent's Lease.

@@ -117,6 +117,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
         holder_image: "pause".to_owned(),
         holder_pull_secrets: Vec::new(),
         discovers: false,
+        installer_iso: None,
         concurrency: 64,
         bmc_concurrency: 128,
         http: Some(args.http),

@@ -13,7 +13,7 @@ use api::tinkerbell::Machine;
 use api::tinkerbell::machine::Connection;
 use futures::FutureExt;
 use jiff::Timestamp;
-use planner::host::{BootConfiguration, HostObserved};
+use planner::host::{BootConfiguration, HostObserved, Medium};
 use planner::machine::BmcNeed;
 use planner::machine::observed::{BmcProblem, BmcSeen, uid};
 use planner::seen::Seen;
@@ -89,7 +89,7 @@ pub(super) struct State {
     pub(super) boot_attempts: u32,
     /// What the BMC said when it refused the last one for now.
     pub(super) boot_refused: Option<String>,
-    pub(super) boot_before: Option<BootConfiguration>,
+    pub(super) boot_before: Option<(BootConfiguration, Medium)>,
 }
 
 pub struct Host {
@@ -248,7 +248,9 @@ impl Host {
                 answers_otherwise = before.is_some() || state.host.as_ref().is_none_or(|was| was.power != host.power);
                 news |= state.host.as_ref() != Some(&host) || before.is_some();
                 let sent = state.boot_sent_at.is_some_and(|sent| began > sent);
-                if sent && state.boot_before.as_ref().is_some_and(|before| *before != host.boot) {
+                let is_other =
+                    |(boot, medium): &(BootConfiguration, Medium)| *boot != host.boot || *medium != host.medium;
+                if sent && state.boot_before.as_ref().is_some_and(is_other) {
                     (state.boot_attempts, state.boot_before) = (0, None);
                 }
                 let lists = |seen: &HostObserved| seen.boot.options == host.boot.options && seen.post == host.post;

@@ -4,7 +4,7 @@ use super::endpoint::{self, Endpoint};
 use super::host::{Host, caught};
 use crate::clock;
 use jiff::Timestamp;
-use planner::host::{BootChange, HostObserved, PowerAction};
+use planner::host::{BootChange, HostObserved, MediumChange, PowerAction};
 use planner::job::Request;
 use planner::machine::observed::BmcProblem;
 use ports::{Bmc, ErrorClass, PortError};
@@ -161,13 +161,28 @@ impl Host {
 
     pub async fn configure_boot(&self, change: &BootChange, read_at: Option<Timestamp>) -> Result<(), PortError> {
         let (slot, driver) = self.ready(read_at).await?;
+        self.prepare("configure_boot", slot, driver.configure_boot(change)).await
+    }
+
+    pub async fn change_medium(&self, change: &MediumChange, read_at: Option<Timestamp>) -> Result<(), PortError> {
+        let (slot, driver) = self.ready(read_at).await?;
+        self.prepare("change_medium", slot, driver.change_medium(change)).await
+    }
+
+    /// Sends what the host's next start rests on; it is an attempt until a reading shows anything new.
+    async fn prepare(
+        &self,
+        name: &'static str,
+        slot: Slot<'_>,
+        call: impl Future<Output = Result<(), PortError>>,
+    ) -> Result<(), PortError> {
         {
             let mut state = self.state();
             state.boot_sent_at = Some(clock::now());
             state.boot_attempts += 1;
-            state.boot_before = state.host.as_ref().map(|host| host.boot.clone());
+            state.boot_before = state.host.as_ref().map(|host| (host.boot.clone(), host.medium.clone()));
         }
-        let result = self.send("configure_boot", slot, driver.configure_boot(change)).await;
+        let result = self.send(name, slot, call).await;
         let mut state = self.state();
         // Refused for now, as many BMCs do while their host is in POST: that was no attempt.
         state.boot_refused = result.as_ref().err().filter(|e| e.class == ErrorClass::Busy).map(|e| e.message.clone());

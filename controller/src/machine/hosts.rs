@@ -9,7 +9,7 @@ use api::BareMetalMachine;
 use api::tinkerbell::Hardware;
 use executor::hosts::{confirm_claim, record_power};
 use jiff::Timestamp;
-use planner::host::BootChange;
+use planner::host::{BootChange, MediumChange};
 use planner::machine::action_name;
 use planner::machine::leftovers;
 use planner::machine::observed::{Belongings, Leftovers, Observed, name, uid};
@@ -70,6 +70,10 @@ pub(crate) async fn disrupt_for_gone(c: &Controller, left: &Leftovers, plan: &le
         Disruptive::ConfigureBoot(change) => {
             tracing::info!(hardware, ?change, "boot order, of a machine that was deleted");
             host.configure_boot(change, commanded.read_at).await?;
+        }
+        Disruptive::ChangeMedium(change) => {
+            tracing::info!(hardware, %change, "virtual CD drive, of a machine that was deleted");
+            host.change_medium(change, commanded.read_at).await?;
         }
     }
     Ok(())
@@ -133,4 +137,15 @@ pub(super) async fn configure_boot(
     let host = commanded.confirm(c, uid(&machine.metadata)).await?;
     tracing::info!(hardware = commanded.hardware, ?change, "boot order");
     Ok(host.configure_boot(change, commanded.read_at).await?)
+}
+
+pub(super) async fn change_medium(
+    c: &Controller,
+    machine: &Arc<BareMetalMachine>,
+    commanded: &Commanded,
+    change: &MediumChange,
+) -> Result<(), Error> {
+    let host = commanded.confirm(c, uid(&machine.metadata)).await?;
+    tracing::info!(hardware = commanded.hardware, %change, "virtual CD drive");
+    Ok(host.change_medium(change, commanded.read_at).await?)
 }

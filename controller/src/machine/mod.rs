@@ -116,5 +116,6 @@ async fn disrupt(c: &Controller, o: &Observed, plan: &Plan, disruptive: &Disrupt
     match disruptive {
         Disruptive::Power(order) => hosts::power(c, machine, &commanded, order).await,
         Disruptive::ConfigureBoot(change) => hosts::configure_boot(c, machine, &commanded, change).await,
+        Disruptive::ChangeMedium(change) => hosts::change_medium(c, machine, &commanded, change).await,
     }
 }

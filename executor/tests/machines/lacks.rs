@@ -20,7 +20,7 @@ fn planned(world: &World) -> Plan {
 fn action(plan: &Plan) -> Option<PowerAction> {
     match &plan.disruptive {
         Some(Disruptive::Power(order)) => Some(order.action),
-        Some(Disruptive::ConfigureBoot(_)) | None => None,
+        Some(Disruptive::ConfigureBoot(_) | Disruptive::ChangeMedium(_)) | None => None,
     }
 }
 

@@ -304,6 +304,7 @@ impl Outside for World {
             }
             Disruptive::ConfigureBoot(BootChange::Restore { order }) => server.boot.clone_from(order),
             Disruptive::ConfigureBoot(change) => panic!("{change:?} was planned"),
+            Disruptive::ChangeMedium(change) => panic!("{change} was planned, of a server with a DPU"),
             Disruptive::Power(PowerOrder { action, .. }) => {
                 server.accepted_at = Some(now);
                 match (action, server.power) {

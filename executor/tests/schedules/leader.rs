@@ -455,6 +455,7 @@ impl Leader {
                 bmc.configure_boot(&self.world, &self.process, change.clone()).await;
                 Ok(())
             }
+            Disruptive::ChangeMedium(change) => panic!("{change} was planned, of a server with a DPU"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The medium in the virtual CD or DVD drive that a BMC presents to its host.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// What a BMC shows of its virtual CD or DVD drive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -112,6 +113,30 @@ impl fmt::Display for MediaUrl {
 impl fmt::Debug for MediaUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where BMCs read the installer's ISO: a URL in which each server has its MAC address, with dashes, in the place of `{mac}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallerIso(String);
+
+impl InstallerIso {
+    /// Of the server with this MAC address.
+    pub fn of(&self, mac: &str) -> MediaUrl {
+        MediaUrl(self.0.replace(PLACE, &mac.to_ascii_lowercase().replace(':', "-")))
+    }
+}
+
+const PLACE: &str = "{mac}";
+
+impl FromStr for InstallerIso {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_url = MediaUrl::parse(text).is_some_and(|url| ["http", "https"].contains(&url.scheme().as_str()));
+        let is_of_boot = is_url && text.contains(&format!("/iso/{PLACE}/")) && text.ends_with(".iso");
+        let wanted = || "write http://ADDRESS:PORT/iso/{mac}/NAME.iso, with an address of boot".to_owned();
+        is_of_boot.then(|| Self(text.to_owned())).ok_or_else(wanted)
     }
 }
 

@@ -5,8 +5,10 @@
 //! It is looked at again afterwards. What was first before is remembered at the Hardware and put back at release.
 
 use super::draft::Draft;
+use super::medium;
 use super::observed::Belongings;
 use super::plan::{Action, Disruptive};
+use super::prepare::{ATTEMPTS, Asked, fresh, remember, send};
 use super::situation::{Host, Owned, is_bare, unread};
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
@@ -14,13 +16,7 @@ use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::tinkerbell::Hardware;
 use api::{labels, names};
-use jiff::{SignedDuration, Timestamp};
-
-/// After so many changes that the BMC does not show, ask rarely.
-pub(super) const ATTEMPTS: u32 = 3;
-const RETRY: SignedDuration = SignedDuration::from_secs(30);
-/// What the BMC refuses for now is asked for again.
-const LATER: SignedDuration = SignedDuration::from_secs(5);
+use jiff::Timestamp;
 
 /// The namespace that is presented in the boot slot, where the DPU's agent does not tell.
 const BOOT_NSID: u32 = 1;
@@ -301,15 +297,8 @@ fn changed(
     now: Timestamp,
     draft: &mut Draft,
 ) -> Option<Reason> {
-    let hardware_name = name(&hardware.metadata).to_owned();
-    let Some(seen) = fresh(o, draft) else {
-        return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
-    };
-    if annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE).is_none() {
-        draft.act(Action::RememberBootOrder { name: hardware_name.clone(), order: seen.boot.coming().join(",") });
-        return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
-    }
-    Some(send(o, change, hardware_name, now, draft))
+    let asked = order(change, name(&hardware.metadata).to_owned());
+    remember(o, hardware, draft).or_else(|| Some(send(o, asked, now, draft)))
 }
 
 /// What was remembered of the boot order.
@@ -320,6 +309,9 @@ pub(super) fn before(remembered: &str) -> BootChange {
 /// Puts back what was before; `None`: it is so, nothing was changed, or this BMC cannot be brought to it.
 pub(super) fn restore(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let before = annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE)?;
+    if let Some(reason) = medium::ejected(o, hardware, medium::has_worked(hardware), now, draft) {
+        return Some(reason);
+    }
     let hardware_name = name(&hardware.metadata).to_owned();
     let change = self::before(before);
     let Some(host) = fresh(o, draft) else {
@@ -327,38 +319,19 @@ pub(super) fn restore(o: &Belongings, hardware: &Hardware, now: Timestamp, draft
     };
     // An override that no boot has used up would send the next machine's server to the network, or into its setup.
     let left = match is_bare(hardware) {
-        true => host.boot.next.is_some_and(|next| next.source == BootSource::Pxe),
+        true => host.boot.next.is_some_and(|next| [BootSource::Pxe, BootSource::Cd].contains(&next.source)),
         false => goes_to_setup(host),
     };
     if is_so(&change, &host.boot) && !left || o.bmc.boot_attempts >= ATTEMPTS {
         return None;
     }
-    Some(send(o, change, hardware_name, now, draft))
+    Some(send(o, order(change, hardware_name), now, draft))
 }
 
-/// A reading of this moment that shows the last change, if it took effect.
-pub(super) fn fresh<'a>(o: &'a Belongings, draft: &mut Draft) -> Option<&'a HostObserved> {
-    let seen = o.bmc.host.fresh().filter(|_| o.bmc.boot_sent_at.is_none_or(|sent| o.bmc.read_at > Some(sent)));
-    if seen.is_none() {
-        draft.need_bmc(BmcNeed::Now);
-    }
-    seen
-}
-
-fn send(o: &Belongings, change: BootChange, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
-    let since_sent = |wait| o.bmc.boot_sent_at.map_or(now, |sent| sent + wait);
-    if let Some(message) = &o.bmc.boot_refused
-        && now < since_sent(LATER)
-    {
-        draft.wake(since_sent(LATER));
-        return Waiting::BootOrderRefused { hardware, message: message.clone() }.into();
-    }
-    if o.bmc.boot_attempts >= ATTEMPTS && now < since_sent(RETRY) {
-        draft.wake(since_sent(RETRY));
-        return Failed::BootOrderNotTaken { hardware }.into();
-    }
-    draft.disrupt(Disruptive::ConfigureBoot(change));
-    Waiting::BootOrderSetting { hardware }.into()
+fn order(change: BootChange, hardware: String) -> Asked {
+    let waits = Waiting::BootOrderSetting { hardware: hardware.clone() }.into();
+    let fails = Failed::BootOrderNotTaken { hardware: hardware.clone() }.into();
+    Asked { hardware, change: Disruptive::ConfigureBoot(change), waits, fails }
 }
 
 #[cfg(test)]

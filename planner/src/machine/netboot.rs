@@ -1,8 +1,8 @@
 //! The ladder of the next boot from the network: by what a BMC is asked for that.
 //!
 //! A BMC may take an override for one boot and boot the disk all the same, keep a mode that it was not asked for, or not know of such an override.
-//! So there are several rungs: an override for the next boot alone, one for every boot, and the boot option of the server's NIC first in the
-//! boot order. A rung that the BMC does not offer is left out, and one that it does not show after it was told is passed over. A host that was
+//! So there are several rungs: an override for the next boot alone, one for every boot, the boot option of the server's NIC first in the
+//! boot order, and the installer's ISO in the BMC's virtual CD drive, by which the network is not asked at all. A rung that the BMC does not offer is left out, and one that it does not show after it was told is passed over. A host that was
 //! started, and of which nothing was heard on the network although its firmware is done, is powered off and started by the next rung: what ran
 //! meanwhile was some other system, so of the disk nothing is concluded. Each rung is tried once; the last one waits for a person.
 //!
@@ -12,12 +12,18 @@
 use super::boot::{self, is_so, made, missing};
 use super::claim::strategy;
 use super::draft::Draft;
+use super::medium;
+use super::observed::Belongings;
 use super::plan::{Action, PowerOrder};
 use super::power;
+use super::prepare::{ATTEMPTS, fresh};
+use super::rung::Rung;
 use super::situation::{Owned, unread};
 use crate::about::About;
 use crate::boot_option;
-use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Post, PowerAction};
+use crate::host::{
+    BmcNeed, BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Lack, Post, PowerAction,
+};
 use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::writer::down;
@@ -34,39 +40,8 @@ const STALE: SignedDuration = SignedDuration::from_secs(60);
 /// How often it is looked whether POST is over.
 const EVERY: SignedDuration = SignedDuration::from_secs(30);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rung {
-    Once,
-    Always,
-    Option,
-}
-
-impl Rung {
-    const ALL: [Self; 3] = [Self::Once, Self::Always, Self::Option];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Once => "Once",
-            Self::Always => "Continuous",
-            Self::Option => "BootOption",
-        }
-    }
-
-    fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rung| rung.word() == word)
-    }
-
-    fn told(self) -> &'static str {
-        match self {
-            Self::Once => "a boot source override for one boot",
-            Self::Always => "a continuous boot source override",
-            Self::Option => "the boot option of its NIC first in the boot order",
-        }
-    }
-}
-
 /// What the BMC offers, the one that worked before first.
-fn rungs(hardware: &Hardware, seen: &HostObserved) -> Vec<(Rung, BootChange)> {
+fn rungs(o: &Belongings, hardware: &Hardware, seen: &HostObserved) -> Vec<(Rung, BootChange)> {
     let dhcp = strategy::netboot(hardware).and_then(|interface| interface.dhcp.as_ref());
     let mode = match dhcp.and_then(|dhcp| dhcp.uefi) {
         Some(false) => BootMode::Legacy,
@@ -85,6 +60,12 @@ fn rungs(hardware: &Hardware, seen: &HostObserved) -> Vec<(Rung, BootChange)> {
         Rung::Always => boot.allowed_always.contains(&source).then_some(BootChange::Always { source, mode }),
         Rung::Option if mode == BootMode::Legacy || missing(seen).is_some() => None,
         Rung::Option => option().map(|reference| BootChange::First { reference }),
+        // The ISO is UEFI's.
+        Rung::Medium if mode == BootMode::Legacy || seen.lacks(Lack::VirtualMedia) => None,
+        Rung::Medium => {
+            let takes = medium::image(o, hardware).is_some() && boot.allowed_next.contains(&BootSource::Cd);
+            takes.then_some(BootChange::Next { source: BootSource::Cd, mode })
+        }
     };
     let mut all: Vec<_> = Rung::ALL.into_iter().filter_map(|rung| Some((rung, change(rung)?))).collect();
     let worked = annotation(&hardware.metadata, labels::NETBOOT_BY).and_then(Rung::parse);
@@ -100,7 +81,7 @@ fn recorded(o: &Owned<'_>, run: &str) -> Option<Rung> {
 
 /// The rungs from the one on that is on record.
 fn left(o: &Owned<'_>, hardware: &Hardware, run: &str, seen: &HostObserved) -> Vec<(Rung, BootChange)> {
-    let mut all = rungs(hardware, seen);
+    let mut all = rungs(o, hardware, seen);
     let at = recorded(o, run).and_then(|rung| all.iter().position(|(known, _)| *known == rung));
     all.drain(..at.unwrap_or_default());
     all
@@ -115,7 +96,7 @@ pub(super) fn ask(
     draft: &mut Draft,
 ) -> Result<&'static str, Reason> {
     let hardware_name = name(&hardware.metadata).to_owned();
-    let Some(seen) = boot::fresh(o, draft) else {
+    let Some(seen) = fresh(o, draft) else {
         return Err(Waiting::BootOrderSetting { hardware: hardware_name }.into());
     };
     let left = left(o, hardware, run, seen);
@@ -130,13 +111,28 @@ pub(super) fn ask(
     }
     // What was there before the last start is no answer to what is asked for now.
     let is_asked = o.bmc.boot_sent_at.is_some_and(|sent| o.record.at.is_none_or(|at| sent >= at));
-    let told = if is_asked { left.len() } else { 1 };
-    if let Some((rung, _)) = left.iter().take(told).find(|(_, change)| is_so(change, &seen.boot)) {
+    let has_medium = medium::is_inserted(o, hardware, seen);
+    // The medium was asked for: what the BMC boots from comes next, whatever else is so.
+    let medium = left.iter().find(|(rung, _)| *rung == Rung::Medium);
+    let medium = medium.filter(|_| has_medium && is_asked && o.bmc.boot_attempts < ATTEMPTS);
+    let told = match medium {
+        Some(medium) => std::slice::from_ref(medium),
+        None if is_asked => &left[..],
+        None => &left[..1],
+    };
+    let is_taken =
+        |(rung, change): &&(Rung, BootChange)| is_so(change, &seen.boot) && (*rung != Rung::Medium || has_medium);
+    if let Some((rung, _)) = told.iter().find(is_taken) {
         return Ok(rung.word());
     }
     // What was told so often and is not shown is not taken.
-    let passed = usize::try_from(o.bmc.boot_attempts / boot::ATTEMPTS).unwrap_or_default();
-    let (rung, change) = left.get(passed).unwrap_or(last);
+    let passed = usize::try_from(o.bmc.boot_attempts / ATTEMPTS).unwrap_or_default();
+    let (rung, change) = medium.unwrap_or_else(|| left.get(passed).unwrap_or(last));
+    if *rung == Rung::Medium
+        && let Some(reason) = medium::inserted(o, hardware, now, draft)
+    {
+        return Err(reason);
+    }
     match made(o, hardware, change.clone(), now, draft) {
         Some(reason) => Err(reason),
         None => Ok(rung.word()),
@@ -191,7 +187,7 @@ pub(super) fn next(
 /// Which rungs a host was started by, for a person.
 pub(super) fn tried(o: &Owned<'_>, hardware: &Hardware, run: &str) -> Option<String> {
     let last = recorded(o, run)?;
-    let all = rungs(hardware, o.bmc.host.last()?);
+    let all = rungs(o, hardware, o.bmc.host.last()?);
     let at = all.iter().position(|(rung, _)| *rung == last).filter(|at| *at > 0)?;
     let tried = all.iter().take(at + 1).map(|(rung, _)| rung.told()).collect::<Vec<_>>().join(", then by ");
     Some(format!("it was started by {tried}"))
@@ -210,28 +206,19 @@ pub(super) fn worked(o: &Owned<'_>, hardware: &Hardware, run: &str, draft: &mut 
 /// A server that is installed asks the network no more. `None`: it is so, nothing was changed, or the BMC cannot be brought to it.
 pub(super) fn undo(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let before = annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE)?;
-    let seen = o.bmc.host.last().filter(|_| o.bmc.boot_attempts < boot::ATTEMPTS)?;
+    let was = medium::has_worked(hardware) || o.record.netboot_by.and_then(Rung::parse) == Some(Rung::Medium);
+    if let Some(reason) = medium::ejected(o, hardware, was, now, draft) {
+        return Some(reason);
+    }
+    let seen = o.bmc.host.last().filter(|_| o.bmc.boot_attempts < ATTEMPTS)?;
     let was_first = |reference: &str| before.split(',').next() == Some(reference);
     let lasts = |(_, change): &(Rung, BootChange)| match change {
         BootChange::Always { .. } => is_so(change, &seen.boot),
         BootChange::First { reference } => is_so(change, &seen.boot) && !was_first(reference),
         _ => false,
     };
-    match rungs(hardware, seen).iter().any(lasts) {
+    match rungs(o, hardware, seen).iter().any(lasts) {
         true => made(o, hardware, boot::before(before), now, draft),
         false => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rung_is_read_as_it_was_written() {
-        for rung in Rung::ALL {
-            assert_eq!(Rung::parse(rung.word()), Some(rung));
-        }
-        assert_eq!(Rung::parse("once"), None);
     }
 }

@@ -5,6 +5,7 @@ pub use crate::observed::{
     BmcProblem, BmcSeen, ClaimSeen, ClassSeen, DpuSeen, HolderPodSeen, OrphanOn, SnapshotSeen, VolumeSeen,
 };
 
+use crate::host::InstallerIso;
 use crate::reason::Reason;
 use api::image::HttpSource;
 use api::machine::{ImageKind, RunStrategy};
@@ -63,6 +64,8 @@ pub struct Belongings {
     pub install_seeds: Vec<ObjectMeta>,
     /// The claimed host.
     pub bmc: BmcSeen,
+    /// Where the BMC of a server without a DPU reads the installer's ISO, if boot serves one for that.
+    pub installer_iso: Option<InstallerIso>,
     /// Of the claimed Hardware: what network boot has seen of the host.
     pub report: Option<Arc<HardwareReport>>,
     /// By name: the claims that the spec names or that are marked as used by this machine.

@@ -8,7 +8,7 @@ pub use crate::writer::{CreateVolumeAttachment, FenceOrder, TakeHold, rests_on_s
 use super::observed::ContentSeen;
 use super::steps::Steps;
 use crate::erase::{self, Report};
-use crate::host::{BootChange, PowerAction};
+use crate::host::{BootChange, MediumChange, PowerAction};
 use crate::install::Record;
 use crate::writer;
 use api::dpu::LocalDisks;
@@ -50,6 +50,8 @@ impl Plan {
 pub enum Disruptive {
     Power(PowerOrder),
     ConfigureBoot(BootChange),
+    /// What is in the virtual CD drive of the host's BMC.
+    ChangeMedium(MediumChange),
 }
 
 /// A power action with the record that is written before it is sent.

@@ -4,7 +4,8 @@ use super::Simulation;
 use super::life::{MACHINES, condition, is_clean};
 use super::netboot::{HARDWARE, Servers, interfaces};
 use super::simulation::{INVENTORY, USER};
-use planner::host::PowerState;
+use api::labels;
+use planner::host::{Medium, PowerState};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +35,23 @@ pub async fn life(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<
 /// The same where an override for one boot leads to the disk: as long as nothing is known of POST, that is waited for.
 pub async fn life_without_once(s: &Simulation) -> Result<(), String> {
     lived(s, SILENT, None).await
+}
+
+/// The same where nothing leads to the network: it is installed, and erased, by the installer's ISO in the virtual drive of its BMC.
+pub async fn life_by_medium(s: &mut Simulation) -> Result<(), String> {
+    s.scene.hosts[0].knows_no_network();
+    s.stop_controllers();
+    s.installer_iso = Some("http://10.88.0.1:7080/iso/{mac}/installer.iso".parse()?);
+    s.start_controller("controller-2", "default");
+    // Before it by an override and by the boot option of its NIC.
+    lived(s, 2 * SILENT, None).await?;
+    let (host, server) = (&s.scene.hosts[0], s.scene.hosts[0].name.as_str());
+    let hardware = s.scene.server.get(HARDWARE, INVENTORY, server).unwrap_or_default();
+    let by = hardware["metadata"]["annotations"][labels::NETBOOT_BY].clone();
+    match host.medium() {
+        Medium::Ejected if by == "VirtualMedia" => Ok(()),
+        medium => Err(format!("it was installed by {by}, and has {medium}\n{}", s.story())),
+    }
 }
 
 /// The same where something befalls the server once, when it is on after `reached` is so; a start of which nothing is seen is waited for as long.

@@ -152,6 +152,8 @@ struct State {
     local_disk: LocalDisk,
     /// An override to the network for one boot is shown, and not followed.
     ignores_once: bool,
+    /// It boots something else, whatever leads to the network.
+    knows_no_network: bool,
     /// What the firmware took when it looked last: what it was told once or always, else the network where that is first in its order.
     booted: Option<BootSource>,
     /// The start whose POST was the last one.
@@ -207,6 +209,7 @@ impl Host {
             is_dirty: false,
             local_disk: LocalDisk::Works,
             ignores_once: false,
+            knows_no_network: false,
             booted: None,
             posted: None,
             actions: Vec::new(),
@@ -276,6 +279,11 @@ impl Host {
         let mut state = self.state();
         state.ignores_once = true;
         state.boot.allowed_always.push(BootSource::Pxe);
+    }
+
+    /// Nothing leads to the network.
+    pub fn knows_no_network(&self) {
+        self.state().knows_no_network = true;
     }
 
     /// No override to the firmware's setup.

@@ -9,6 +9,7 @@ use super::scene::Scene;
 use super::{kubelet, storage, web};
 use api::dpu::PowerDomain;
 use controller::{Pages, Settings};
+use planner::host::InstallerIso;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Simulation {
     pages: BTreeMap<String, Pages>,
     /// By the name of the DPU.
     agents: BTreeMap<String, Lives>,
+    /// What controllers that are started from now on tell BMCs of the installer's ISO.
+    pub installer_iso: Option<InstallerIso>,
     /// Of the cluster that was there first.
     _dir: Option<tempfile::TempDir>,
 }
@@ -64,6 +67,7 @@ impl Simulation {
             controllers: Vec::new(),
             pages: BTreeMap::new(),
             agents: BTreeMap::new(),
+            installer_iso: None,
             _dir: Some(dir),
         };
         simulation.furnish();
@@ -84,6 +88,7 @@ impl Simulation {
             controllers: Vec::new(),
             pages: BTreeMap::new(),
             agents: BTreeMap::new(),
+            installer_iso: None,
             _dir: None,
         };
         other.furnish();
@@ -195,6 +200,7 @@ impl Simulation {
             holder_image: "pause".to_owned(),
             holder_pull_secrets: Vec::new(),
             discovers: true,
+            installer_iso: self.installer_iso.clone(),
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,

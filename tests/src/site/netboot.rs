@@ -105,6 +105,7 @@ impl Site {
             format!("boot.programs[0].sha256={digest}"),
             "boot.kernelArguments[0]=console=ttyS0".to_owned(),
             "boot.discovery=true".to_owned(),
+            format!("boot.iso.virtualMedia={CD}"),
             format!("boot.dhcpPools[0].range={}", POOL.map(|address| address.to_string()).join("-")),
             "boot.dhcpPools[0].prefix=24".to_owned(),
             format!("boot.dhcpPools[0].gateway={PROVISIONING_GATEWAY}"),

@@ -70,6 +70,13 @@ fn its_bmc_shows_an_override_for_once_and_its_firmware_boots_the_disk() {
 }
 
 #[test]
+fn nothing_leads_it_to_the_network_and_its_bmc_has_a_virtual_drive() {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 90, wider(13)), |plan| {
+        simulate(async { bare::life_by_medium(&mut Kind::Bare.start(plan.clone())).await })
+    });
+}
+
+#[test]
 fn two_controllers_lead_while_it_is_installed() {
     each(sample(40, 13), |at| {
         simulate(async {

@@ -103,6 +103,7 @@ pub(crate) async fn belongings(
         install_seeds: world.install_seeds.by(owner).iter().map(|secret| secret.metadata.clone()).collect(),
         fences: c.fences.kinds(),
         fence_problems: c.fences.problems(),
+        installer_iso: c.installer_iso.clone(),
         vnics: vnics(c, owner, namespace, &asked.vnics),
         ..Belongings::default()
     };

@@ -2,16 +2,22 @@
 
 use super::{MAC, World};
 use jiff::{SignedDuration, Timestamp};
-use planner::host::{BootChange, BootConfiguration, BootMode, BootOption, BootOverride, BootSource, Post, PowerState};
+use planner::host::{
+    BootChange, BootConfiguration, BootMode, BootOption, BootOverride, BootSource, InstallerIso, MediaUrl, Medium,
+    MediumChange, Post, PowerState,
+};
 
 pub const DISK: &str = "Boot0001";
 pub const NIC: &str = "Boot0002";
+/// Where BMCs read it.
+const ISO: &str = "http://10.88.0.1:7080/iso/{mac}/installer.iso";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Once,
     Always,
     Order,
+    Medium,
 }
 
 #[derive(Clone, Default)]
@@ -20,6 +26,12 @@ pub struct Firmware {
     pub offers_all: bool,
     /// Taken and shown, and not followed.
     pub ignores: Vec<Way>,
+    /// The BMC has a virtual CD drive, and boot an ISO of the installer.
+    pub has_drive: bool,
+    /// What the BMC shows of it, once it was asked for a change.
+    pub medium: Medium,
+    /// So often it takes a medium, and shows none.
+    pub drops: u32,
     /// Of an override for once, the BMC keeps the mode that it had.
     pub stays_legacy: bool,
     /// How long POST takes, as the BMC tells it; `None`: it does not.
@@ -48,7 +60,7 @@ impl World {
                 present: true,
             };
             boot.options = vec![option(DISK, "PciRoot(0x0)/Sata(0x0,0xFFFF,0x0)"), option(NIC, &nic)];
-            (boot.allowed_next, boot.allowed_always) = (vec![BootSource::Pxe], vec![BootSource::Pxe]);
+            (boot.allowed_next, boot.allowed_always) = (vec![BootSource::Pxe, BootSource::Cd], vec![BootSource::Pxe]);
         }
         boot
     }
@@ -96,12 +108,34 @@ impl World {
         }
     }
 
-    /// What the firmware does when it starts.
+    pub(super) fn installer_iso(&self) -> Option<InstallerIso> {
+        self.firmware.has_drive.then(|| ISO.parse().expect("an ISO of boot"))
+    }
+
+    pub(super) fn insert(&mut self, change: &MediumChange) {
+        let there = match change {
+            MediumChange::Insert(url) => Medium::Inserted(Some(url.clone())),
+            MediumChange::Eject => Medium::Ejected,
+        };
+        let is_new = self.firmware.medium != there && self.firmware.drops == 0;
+        self.firmware.sent_at = Some(self.now);
+        self.firmware.drops = self.firmware.drops.saturating_sub(1);
+        match is_new {
+            true => (self.firmware.medium, self.firmware.not_taken) = (there, 0),
+            false => self.firmware.not_taken += 1,
+        }
+    }
+
+    /// What the firmware does when it starts: whether it boots what `boot` serves.
     pub(super) fn asks_network(&mut self) -> bool {
         self.firmware.post_over = self.firmware.post.map(|takes| self.now + takes);
         let is_pxe = |asked: &BootOverride| asked.source == BootSource::Pxe;
+        let next = self.next.take();
+        let own = MediaUrl::shown(ISO.replace("{mac}", &MAC.replace(':', "-")));
+        let reads_own = self.firmware.medium == Medium::Inserted(Some(own));
         let asked = [
-            (Way::Once, self.next.take().is_some_and(|next| is_pxe(&next) && next.mode != Some(BootMode::Legacy))),
+            (Way::Once, next.is_some_and(|next| is_pxe(&next) && next.mode != Some(BootMode::Legacy))),
+            (Way::Medium, next.is_some_and(|next| next.source == BootSource::Cd) && reads_own),
             (Way::Always, self.firmware.always.as_ref().is_some_and(is_pxe)),
             (Way::Order, self.order()[0] == NIC),
         ];

@@ -5,12 +5,13 @@ use super::firmware::{DISK, Firmware, Way};
 use api::machine::RunStrategy;
 use api::{conditions, labels};
 use jiff::SignedDuration;
-use planner::host::PowerState;
+use planner::host::{MediaUrl, Medium, PowerState};
 use planner::machine::observed::annotation;
 
 const ONCE: Way = Way::Once;
 const ALWAYS: Way = Way::Always;
 const ORDER: Way = Way::Order;
+const MEDIUM: Way = Way::Medium;
 
 fn world(ignores: &[Way]) -> World {
     let mut world = World::new();
@@ -33,8 +34,11 @@ fn installed_by(world: &World) -> Vec<Option<Way>> {
 
 /// Neither the BMC nor the order sends it to the network any more.
 fn is_undone(world: &World) -> bool {
-    let order = &world.firmware.order;
-    world.next.is_none() && world.firmware.always.is_none() && order.first().is_none_or(|first| first == DISK)
+    let (order, medium) = (&world.firmware.order, &world.firmware.medium);
+    !matches!(medium, Medium::Inserted(_))
+        && world.next.is_none()
+        && world.firmware.always.is_none()
+        && order.first().is_none_or(|first| first == DISK)
 }
 
 #[test]
@@ -43,8 +47,10 @@ fn each_rung_is_tried_once_and_the_one_that_worked_is_first_the_next_time() {
         (&[][..], None, vec![Some(ONCE)]),
         (&[ONCE], Some("Continuous"), vec![None, Some(ALWAYS)]),
         (&[ONCE, ALWAYS], Some("BootOption"), vec![None, None, Some(ORDER)]),
+        (&[ONCE, ALWAYS, ORDER], Some("VirtualMedia"), vec![None, None, None, Some(MEDIUM)]),
     ] {
         let mut world = world(ignores);
+        world.firmware.has_drive = true;
         let began = world.now;
         world.until("it runs", |world| world.is_running() && is_undone(world));
         assert_eq!((kept(&world), installed_by(&world)), (by, starts.clone()), "{ignores:?}");
@@ -92,6 +98,29 @@ fn the_last_one_waits_for_a_person_and_says_what_was_tried() {
     }
     world.until("it runs", World::is_running);
     assert_eq!(world.firmware.asked[3], Some(ONCE));
+}
+
+#[test]
+fn a_drive_that_shows_no_medium_is_told_so_and_asked_again() {
+    let mut world = world(&[ONCE, ALWAYS, ORDER]);
+    (world.firmware.has_drive, world.firmware.drops) = (true, 4);
+    world.until("it is said", |world| world.reason(conditions::READY) == "MediumNotTaken");
+    let message = world.message(conditions::READY);
+    assert!(message.contains("insert http://10.88.0.1:7080/iso/52-54-00-00-00-01/installer.iso"), "{message}");
+    assert_eq!((world.firmware.asked.len(), world.power), (3, PowerState::Off));
+    world.until("it runs", |world| world.is_running() && is_undone(world));
+    assert_eq!(kept(&world), Some("VirtualMedia"));
+}
+
+#[test]
+fn what_somebody_else_has_inserted_stays_until_the_drive_is_needed() {
+    let theirs = || Medium::Inserted(Some(MediaUrl::shown("http://images.example/rescue.iso")));
+    let mut world = world(&[]);
+    (world.firmware.has_drive, world.firmware.medium) = (true, theirs());
+    world.until("it runs", World::is_running);
+    world.delete();
+    world.until("it no longer exists", |world| world.machine().is_none());
+    assert_eq!(world.firmware.medium, theirs());
 }
 
 #[test]

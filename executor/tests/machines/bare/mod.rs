@@ -24,7 +24,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use model::Objects;
 use planner::erase as erasing;
-use planner::host::{BootChange, BootOverride, HostObserved, PowerAction, PowerState};
+use planner::host::{BootChange, BootOverride, HostObserved, Lack, MediumChange, PowerAction, PowerState};
 use planner::install::{Phase, Record};
 use planner::machine::observed::{Belongings, BmcSeen, DpuSeen, Gone, Leftovers, Observed, annotation, label, uid};
 use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
@@ -235,7 +235,8 @@ impl World {
     fn belongings(&self, own: &str) -> Belongings {
         let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(own);
         let hardware = self.hardware.all().filter(held).cloned().collect();
-        let mut o = Belongings { hardware, report: self.report.clone(), ..Belongings::default() };
+        let (report, installer_iso) = (self.report.clone(), self.installer_iso());
+        let mut o = Belongings { hardware, report, installer_iso, ..Belongings::default() };
         let release_policy = ReleasePolicy { local_disks: self.local_disks };
         let mut policy = HardwarePolicy::new("all", HardwarePolicySpec { release_policy, ..Default::default() });
         policy.metadata.namespace = Some(INVENTORY.into());
@@ -245,7 +246,9 @@ impl World {
         } else if self.bmc_answers {
             let (boot, post) = (self.boot(), self.post());
             let system_uuid = self.uuid.map(str::to_owned);
-            let host = HostObserved { boot, post, system_uuid, ..HostObserved::with_power(self.power) };
+            let lacks = [Lack::VirtualMedia].into_iter().filter(|_| !self.firmware.has_drive).collect();
+            let medium = self.firmware.medium.clone();
+            let host = HostObserved { boot, post, system_uuid, lacks, medium, ..HostObserved::with_power(self.power) };
             let (host, read_at, accepted_at) = (Seen::Fresh(host), Some(self.now), self.accepted_at);
             o.bmc = BmcSeen { host, read_at, accepted_at, ..BmcSeen::default() };
             (o.bmc.listing_since, o.bmc.boot_attempts) = (self.firmware.post_over, self.firmware.not_taken);
@@ -440,6 +443,7 @@ impl Outside for World {
         }
         match disruptive {
             Disruptive::ConfigureBoot(change) => self.configure(change),
+            Disruptive::ChangeMedium(change) => self.insert(change),
             Disruptive::Power(order) => {
                 self.accepted_at = Some(self.now);
                 match (order.action, self.power) {
@@ -480,6 +484,10 @@ fn check(world: &World, planned: &Planned) {
             BootChange::Next { .. } | BootChange::Always { .. } | BootChange::First { .. },
         )) => {
             assert_eq!(world.power, PowerState::Off, "the override is set under a host that is on");
+            assert!(!done || deleting);
+        }
+        Some(Disruptive::ChangeMedium(MediumChange::Insert(_))) => {
+            assert_eq!(world.power, PowerState::Off, "a medium is inserted under a host that is on");
             assert!(!done || deleting);
         }
         Some(Disruptive::Power(order)) if order.started_for.is_some() => {

@@ -36,6 +36,7 @@ impl State {
         if !overridden && self.boot.order.first().map(String::as_str) == Some(NIC) {
             self.booted = Some(BootSource::Pxe);
         }
+        self.booted = self.booted.filter(|source| !self.knows_no_network || *source != BootSource::Pxe);
         let first = !overridden && self.boot.order.first().map(String::as_str) == Some(SLOT);
         // One with another serial number is another boot option.
         let serial = api::names::boot_serial(dpu);
