@@ -1,10 +1,11 @@
 //! The ladder of the next boot from the network: by what a BMC is asked for that.
 //!
 //! A BMC may take an override for one boot and boot the disk all the same, keep a mode that it was not asked for, or not know of such an override.
-//! So there are several rungs: an override for the next boot alone, one for every boot, the boot option of the server's NIC first in the
-//! boot order, and the installer's ISO in the BMC's virtual CD drive, by which the network is not asked at all. A rung that the BMC does not offer is left out, and one that it does not show after it was told is passed over. A host that was
-//! started, and of which nothing was heard on the network although its firmware is done, is powered off and started by the next rung: what ran
-//! meanwhile was some other system, so of the disk nothing is concluded. Each rung is tried once; the last one waits for a person.
+//! So there are several rungs: an override for the next boot alone, one for every boot, the boot option of the server's NIC first in the boot order,
+//! and the installer's ISO in the BMC's virtual CD drive, by which the network is not asked at all. A rung that the BMC does not offer is left out,
+//! and one that it does not show after it was told is passed over. A host that was started, and of which nothing was heard on the network although
+//! its firmware is done, is powered off and started by the next rung: what ran meanwhile was some other system, so of the disk nothing is concluded.
+//! Each rung is tried once; the last one waits for a person.
 //!
 //! By which rung a host was started is on record with its power action. The one that worked is kept at the Hardware, and is the first of the next
 //! time. What was changed is put back once the server is installed ([`undo`]), and at its release ([`boot::restore`]).
