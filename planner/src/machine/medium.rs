@@ -61,6 +61,14 @@ pub(super) fn ejected(
     changed(o, hardware, MediumChange::Eject, now, draft)
 }
 
+/// For a controller that has just started, and to which the BMC tells nothing of its drive: the medium was most likely ejected long ago, so
+/// that is asked for once, and nothing waits for it. `was`: the server was started so.
+pub(super) fn eject_unseen(o: &Belongings, hardware: &Hardware, was: bool, draft: &mut Draft) {
+    if was && image(o, hardware).is_some() && o.bmc.boot_sent_at.is_none() {
+        draft.disrupt(Disruptive::ChangeMedium(MediumChange::Eject));
+    }
+}
+
 fn changed(
     o: &Belongings,
     hardware: &Hardware,

@@ -23,7 +23,7 @@ use super::situation::{Owned, unread};
 use crate::about::About;
 use crate::boot_option;
 use crate::host::{
-    BmcNeed, BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Lack, Post, PowerAction,
+    BmcNeed, BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Lack, Medium, Post, PowerAction,
 };
 use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -208,7 +208,9 @@ pub(super) fn worked(o: &Owned<'_>, hardware: &Hardware, run: &str, draft: &mut 
 pub(super) fn undo(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let before = annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE)?;
     let was = medium::has_worked(hardware) || o.record.netboot_by.and_then(Rung::parse) == Some(Rung::Medium);
-    if let Some(reason) = medium::ejected(o, hardware, was, now, draft) {
+    if o.bmc.host.last()?.medium == Medium::Unknown {
+        medium::eject_unseen(o, hardware, was, draft);
+    } else if let Some(reason) = medium::ejected(o, hardware, was, now, draft) {
         return Some(reason);
     }
     let seen = o.bmc.host.last().filter(|_| o.bmc.boot_attempts < ATTEMPTS)?;

@@ -124,6 +124,20 @@ fn what_somebody_else_has_inserted_stays_until_the_drive_is_needed() {
 }
 
 #[test]
+fn a_controller_that_starts_and_is_told_nothing_of_the_drive_leaves_the_machine_ready() {
+    let mut world = world(&[ONCE, ALWAYS, ORDER]);
+    world.firmware.has_drive = true;
+    world.until("it runs", |world| world.is_running() && is_undone(world));
+    (world.firmware.medium, world.firmware.sent_at) = (Medium::Unknown, None);
+    for _ in 0..50 {
+        world.step();
+        world.round(usize::MAX);
+        assert!(world.is_running(), "{}", world.message(conditions::READY));
+    }
+    assert_eq!(world.firmware.medium, Medium::Ejected, "it may be in there");
+}
+
+#[test]
 fn a_server_is_not_powered_off_in_its_post() {
     let mut world = world(&[ONCE]);
     world.firmware.post = Some(SignedDuration::from_mins(30));
