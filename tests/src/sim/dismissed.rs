@@ -53,7 +53,7 @@ pub async fn under_a_machine(s: &mut Simulation) -> Result<(), String> {
     let before = rows(s);
     take_by_force(s, "blue");
     s.create(SUBNETS, USER, object("Subnet", "blue", &spec));
-    s.until("the next one is refused", |s| is_refused(s, "blue", "CidrOverlaps")).await?;
+    s.until("the next Subnet is refused", |s| is_refused(s, "blue", "CidrOverlaps")).await?;
     s.stop_controllers();
     s.start_controller("controller-2", "default");
     tokio::time::sleep(LONG).await;
@@ -62,7 +62,7 @@ pub async fn under_a_machine(s: &mut Simulation) -> Result<(), String> {
         return Err(format!("the machine stopped, or lost its network: {before} rows, now {rows}\n{}", s.story()));
     }
     s.delete(MACHINES, USER, "bm-01");
-    s.until("the next one is admitted", |s| {
+    s.until("the next Subnet is admitted", |s| {
         is_ready(s, "blue") && admitted(s) == [subnet(s, "blue")["metadata"]["uid"].clone()]
     })
     .await?;
@@ -75,9 +75,9 @@ pub async fn on_a_vlan(s: &mut Simulation, unseen: bool) -> Result<(), String> {
     s.create(NETWORKS, "", object("ProviderNetwork", "rack", &network));
     let hosts = json!({"providerNetwork": "rack", "routed": false, "cidr": "203.0.113.0/24"});
     s.create(SUBNETS, USER, object("Subnet", "hosts", &hosts));
-    s.until("it is on the network", |s| is_ready(s, "hosts")).await?;
+    s.until("the Subnet is on the network", |s| is_ready(s, "hosts")).await?;
     s.create(SUBNETS, USER, object("Subnet", "next", &hosts));
-    s.until("another one is refused", |s| condition(&subnet(s, "next"), "Ready") == "False").await?;
+    s.until("another Subnet is refused", |s| condition(&subnet(s, "next"), "Ready") == "False").await?;
     if unseen {
         s.stop_controllers();
     }
@@ -85,7 +85,7 @@ pub async fn on_a_vlan(s: &mut Simulation, unseen: bool) -> Result<(), String> {
     if unseen {
         s.start_controller("controller-1", "default");
     }
-    s.until("the other one is on the network", |s| is_ready(s, "next")).await?;
+    s.until("the other Subnet is on the network", |s| is_ready(s, "next")).await?;
     let network = s.scene.server.get(NETWORKS, "", "rack").unwrap_or_default();
     if network["status"]["subnet"]["name"] != "next" || admitted(s).len() != 2 {
         return Err(format!("{network:#}\n{:?}\n{}", admitted(s), s.story()));
