@@ -18,6 +18,7 @@
 //! | [`architecture`] | what Metalplane is built for |
 //! | [`oci`] | writes container images without a container engine |
 //! | [`packages`] | Debian packages of any architecture, unpacked |
+//! | [`source_offer`] | where the source of Debian's files is that we pass on |
 
 pub mod architecture;
 pub mod args;
@@ -35,6 +36,7 @@ pub mod programs;
 pub mod registry;
 pub mod relay;
 pub mod server;
+pub mod source_offer;
 pub mod spdk;
 pub mod supervisor;
 mod whole;

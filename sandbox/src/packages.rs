@@ -3,7 +3,11 @@
 //! apt-get does it, from the package sources that this machine has, with lists and a state of its own in the cache: no architecture is
 //! added to the machine and nothing is installed. A package is taken by version and digest, so that the same names give the same bytes
 //! as long as the sources have them.
+//!
+//! Beside its files an unpacked package leaves its fields, as in images of one package manager's files alone (`var/lib/dpkg/status.d`), the
+//! list of its files ([`owners`]) and where its source is: what an image says of what it has of the package ([`about`]).
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +16,14 @@ use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::guest::command::{run, run_command};
+use crate::source_offer::{self, source_offer};
+
+/// What is in the cache is of this.
+const RECIPE: &[&str] = &[include_str!("packages.rs"), source_offer::RECIPE];
+/// The fields of each package: scanners of images look for them there.
+const FIELDS: &str = "var/lib/dpkg/status.d";
+const LISTS: &str = "var/lib/dpkg/info";
+const DOCUMENTS: &str = "usr/share/doc";
 
 /// One package as the sources have it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +109,7 @@ impl Packages {
     /// All of these, each with the digest that it has to have, unpacked into one folder of the cache.
     pub fn unpacked(&self, packages: &[(Package, String)]) -> Result<PathBuf> {
         let mut key = Sha256::new();
+        RECIPE.iter().for_each(|text| key.update(text));
         packages.iter().for_each(|(_, digest)| key.update(digest));
         let key: String = key.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let root = self.cache.join(format!("packages-{}-{key}", self.architecture));
@@ -109,7 +122,9 @@ impl Packages {
             let (file, digest) = self.download(package, &part.path().join("files"))?;
             let Package { name, version } = package;
             ensure!(digest == *wanted, "{name} {version} of {}: SHA-256 {digest}, not {wanted}", self.architecture);
-            unpack(&file, &part.path().join("root"))?;
+            let root = part.path().join("root");
+            unpack(&file, &root)?;
+            describe(package, &file, &root, self.architecture)?;
         }
         match fs::rename(part.path().join("root"), &root) {
             Err(error) if !root.is_dir() => bail!("create {}: {error}", root.display()),
@@ -143,6 +158,66 @@ pub fn unpack(file: &Path, root: &Path) -> Result<()> {
     run("dpkg-deb", [Path::new("-x"), file, root]).map(drop)
 }
 
+/// The names of the packages below `root` that these files are of; the files are paths below `root`.
+pub fn owners(root: &Path, files: &[&Path]) -> Result<Vec<String>> {
+    let inside = |file: &&Path| Some(format!("/{}", file.strip_prefix(root).ok()?.display()));
+    let files: BTreeSet<String> = files.iter().filter_map(inside).collect();
+    let folder = root.join(LISTS);
+    let mut owners = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
+        if path.extension().is_none_or(|extension| extension != "list") {
+            continue;
+        }
+        let list = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        if list.lines().any(|file| files.contains(file)) {
+            owners.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    owners.sort();
+    Ok(owners)
+}
+
+/// What goes with the files of a package below `root`: licence, source and fields, each with its path in an image.
+pub fn about(root: &Path, name: &str) -> [(PathBuf, String); 3] {
+    let fields = format!("{FIELDS}/{name}");
+    let [licence, source] = ["copyright", "source"].map(|file| format!("{DOCUMENTS}/{name}/{file}"));
+    [
+        (root.join(&licence), format!("/{licence}")),
+        (root.join(LISTS).join(format!("{name}.source")), format!("/{source}")),
+        (root.join(&fields), format!("/{fields}")),
+    ]
+}
+
+fn describe(package: &Package, file: &Path, root: &Path, architecture: &str) -> Result<()> {
+    let Package { name, version } = package;
+    let fields = run("dpkg-deb", [Path::new("--field"), file])?;
+    let head = format!(
+        "What is here of Debian's package {name}, version {version} ({architecture}), is unchanged. Its licence stands, with the names of \
+         those whose work it is, in {DOCUMENTS}/{name}/copyright."
+    );
+    let source = source_offer(&head, &source_of(package, &fields));
+    let list: String = files(file)?.iter().map(|path| format!("{path}\n")).collect();
+    let name_of = |kind: &str| format!("{LISTS}/{name}.{kind}");
+    for (path, text) in [(format!("{FIELDS}/{name}"), fields), (name_of("list"), list), (name_of("source"), source)] {
+        let path = root.join(path);
+        let folder = path.parent().context("a file is in a folder")?;
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The field `Source` (Debian Policy 5.6.1) is there where it is not what the package itself is named, with the version in brackets where that differs.
+fn source_of(package: &Package, fields: &str) -> Package {
+    let Some(source) = fields.lines().find_map(|line| line.strip_prefix("Source:")) else { return package.clone() };
+    let (name, version) = match source.split_once('(') {
+        Some((name, version)) => (name, version.trim_end().trim_end_matches(')')),
+        None => (source, package.version.as_str()),
+    };
+    Package { name: name.trim().to_owned(), version: version.to_owned() }
+}
+
 /// The paths of a package's files, from its root.
 pub fn files(file: &Path) -> Result<Vec<String>> {
     let listed = run("sh", ["-c", "dpkg-deb --fsys-tarfile \"$1\" | tar -t", "sh", &file.display().to_string()])?;
@@ -174,5 +249,15 @@ mod tests {
         assert_eq!(of("Inst libc6 (2.36-9+deb12u13 Debian:12.12/oldstable [arm64]) []"), expected);
         assert_eq!(of("Inst libc6 [2.36-8] (2.36-9+deb12u13 Debian:12 [arm64])"), expected);
         assert_eq!(of("Conf libc6 (2.36-9+deb12u13 Debian:12.12/oldstable [arm64])"), None);
+    }
+
+    #[test]
+    fn the_source_package_is_named_where_it_is_another() {
+        let package = Package { name: "libc6".to_owned(), version: "2.36-9+deb12u13".to_owned() };
+        let of = |fields| source_of(&package, fields);
+        let expected = |name: &str, version: &str| Package { name: name.to_owned(), version: version.to_owned() };
+        assert_eq!(of("Package: libc6\nVersion: 2.36-9+deb12u13\n"), package);
+        assert_eq!(of("Package: libc6\nSource: glibc\n"), expected("glibc", "2.36-9+deb12u13"));
+        assert_eq!(of("Source: glibc (2.36-9)\nPackage: libc6\n"), expected("glibc", "2.36-9"));
     }
 }

@@ -12,6 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::architecture::Architecture;
+use crate::source_offer;
 
 use super::command::{run, run_command};
 use super::cpio::Archive;
@@ -21,7 +22,7 @@ use super::tiny::BootFiles;
 use super::{hardware, unified};
 
 /// Of the kernel's part, which is kept in the cache.
-const RECIPE: &[&str] = &[include_str!("installer.rs"), hardware::RECIPE, kernel::RECIPE];
+const RECIPE: &[&str] = &[include_str!("installer.rs"), hardware::RECIPE, kernel::RECIPE, source_offer::RECIPE];
 /// In the cache.
 const MODULES: &str = "modules.cpio.gz";
 const FORMATTERS: &str = "formatters.cpio.gz";

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::architecture::Architecture;
 use crate::packages::{self, Package, Packages};
+use crate::source_offer::source_offer;
 
 pub const RECIPE: &str = include_str!("kernel.rs");
 
@@ -47,9 +48,9 @@ impl Kernel {
         Ok(Kernel { image, modules, copyright, package: package.clone() })
     }
 
-    /// Where its source is: what the GNU General Public License, version 2, wants beside the kernel (section 3).
+    /// Where its source is.
     pub fn source_offer(&self, architecture: Architecture) -> String {
-        source_offer(&self.package, architecture)
+        offer(&self.package, architecture)
     }
 
     /// The folder `kernel` below that of the version.
@@ -75,23 +76,14 @@ impl Kernel {
     }
 }
 
-fn source_offer(package: &Package, architecture: Architecture) -> String {
+fn offer(package: &Package, architecture: Architecture) -> String {
     let (Package { name, version }, machine) = (package, architecture.machine());
-    format!(
+    let files = format!(
         "The kernel vmlinuz-{machine} and the modules in initramfs-{machine} are those of Debian's package {name}, version {version} \
          ({architecture}), unchanged. Their licence is the GNU General Public License, version 2; it stands, with the names of those whose \
-         work they are, in linux-{machine}.copyright.\n\
-         \n\
-         Their complete source is Debian's source package linux, version {version}, of Debian's archive or of its snapshots:\n\
-         \n\
-         \u{20}   apt-get source linux={version}\n\
-         \n\
-         Written offer: for at least three years from the day on which they gave you these files, the maintainers of Metalplane give anybody \
-         who asks for it that complete source, in a form that machines read, on a medium that is customary for it, for no more than what \
-         its copying and sending costs. Ask by an issue of the project.\n\
-         \n\
-         Whoever passes these files on passes on the source, or an offer of his own, or (where nothing is earned by it) this one.\n"
-    )
+         work they are, in linux-{machine}.copyright."
+    );
+    source_offer(&files, &Package { name: "linux".to_owned(), version: version.clone() })
 }
 
 fn the_only(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
@@ -112,7 +104,7 @@ mod tests {
     #[test]
     fn the_offer_names_the_source_of_this_very_kernel() {
         let package = Package { name: "linux-image-6.1.0-40-amd64".to_owned(), version: "6.1.153-1".to_owned() };
-        let offer = source_offer(&package, Architecture::Amd64);
+        let offer = offer(&package, Architecture::Amd64);
         for named in [
             "package linux-image-6.1.0-40-amd64, version 6.1.153-1 (amd64)",
             "vmlinuz-x86_64",

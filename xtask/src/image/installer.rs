@@ -107,7 +107,7 @@ fn write(
 
 /// Of the lock's packages, with the paths that they have in the initramfs.
 fn formatters(architecture: Architecture) -> Result<Vec<(PathBuf, String)>> {
-    let members = locked::members(&Formatters::WANTED, architecture)?;
+    let members = locked::files(&Formatters::WANTED, architecture)?;
     let path = |inside: String| match inside.strip_prefix(PROGRAMS) {
         Some(name) => format!("{}{name}", Formatters::FOLDER),
         None => inside,

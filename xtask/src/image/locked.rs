@@ -3,8 +3,11 @@
 //!
 //! The lock names the packages that something is taken from and no others. A mirror drops old versions in time: the build then names
 //! the package, and `cargo xtask lock-packages` writes the lock anew, from what this machine's package sources have that day.
+//!
+//! With the files of a package go its licence, its fields and where its source is ([`packages::about`]), and with those of an image which
+//! Debian they are of: by fields and release scanners of images find what is known to be wrong with them.
 
-use super::system::{EXECUTABLE, Member, PROGRAMS};
+use super::system::{DATA, EXECUTABLE, Member, PROGRAMS};
 use anyhow::{Context, Result, bail, ensure};
 use goblin::elf::Elf;
 use sandbox::architecture::Architecture;
@@ -16,22 +19,54 @@ use std::path::{Path, PathBuf};
 
 const LOCK: &str = include_str!("packages.lock");
 const HEAD: &str = "# Debian packages with programs that are in an image, and their SHA-256. Written by `cargo xtask lock-packages`.\n";
-/// What has the programs that [`super::IMAGES`] ask for, and the installer's initramfs ([`Formatters`]).
-const PACKAGES: &[&str] = &["dosfstools", "e2fsprogs", "mount", "util-linux", "xfsprogs"];
+/// What has the programs that [`super::IMAGES`] ask for, and the installer's initramfs ([`Formatters`]), and [`RELEASE`].
+const PACKAGES: &[&str] = &["base-files", "dosfstools", "e2fsprogs", "mount", "util-linux", "xfsprogs"];
+/// Which Debian it is.
+const RELEASE: &str = "/etc/os-release";
 /// Where packages have programs.
 const FOLDERS: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
 /// A link that leads to a link, and so on.
 const LINKS: usize = 16;
 
-/// The programs and all that they load.
+/// The programs and all that they load, for an image.
 pub(super) fn members(programs: &[&str], architecture: Architecture) -> Result<Vec<Member>> {
     if programs.is_empty() {
         return Ok(Vec::new());
     }
+    let root = unpacked(architecture)?;
+    let mut members = of_root(&root, programs, architecture)?;
+    members.push(release(&root)?);
+    described(&root, members)
+}
+
+/// The programs and all that they load, for an initramfs.
+pub(super) fn files(programs: &[&str], architecture: Architecture) -> Result<Vec<Member>> {
+    let root = unpacked(architecture)?;
+    described(&root, of_root(&root, programs, architecture)?)
+}
+
+fn unpacked(architecture: Architecture) -> Result<PathBuf> {
     let packages = Packages::of(architecture.name(), &sandbox::args::cache_folder())?;
     let root = packages.unpacked(&locked(LOCK, architecture)?);
     let root = root.context("renew xtask/src/image/packages.lock with `cargo xtask lock-packages`, and commit it")?;
-    of_root(&root, programs, architecture)
+    fs::canonicalize(&root).with_context(|| format!("find {}", root.display()))
+}
+
+fn release(root: &Path) -> Result<Member> {
+    let source = resolve(root, RELEASE).with_context(|| format!("no package of the lock has {RELEASE}"))?;
+    Ok(Member { source, inside: RELEASE.to_owned(), mode: DATA })
+}
+
+/// With what goes with the files of their packages.
+fn described(root: &Path, mut members: Vec<Member>) -> Result<Vec<Member>> {
+    let files: Vec<&Path> = members.iter().map(|member| member.source.as_path()).collect();
+    for package in packages::owners(root, &files)? {
+        for (source, inside) in packages::about(root, &package) {
+            ensure!(source.is_file(), "the package {package} of the lock has no {inside}");
+            members.push(Member { source, inside, mode: DATA });
+        }
+    }
+    Ok(members)
 }
 
 /// Lays out the programs and all that they load below `root`, as in an image; gives the programs.
@@ -68,7 +103,8 @@ pub(crate) fn renew(root: &Path) -> Result<()> {
             found.push((package, digest, packages::files(&file)?));
         }
         let used: BTreeSet<String> = of_root(&unpacked, &programs, architecture)?
-            .iter()
+            .into_iter()
+            .chain([release(&unpacked)?])
             .filter_map(|member| Some(format!("/{}", member.source.strip_prefix(&unpacked).ok()?.display())))
             .collect();
         found.retain(|(_, _, files)| files.iter().any(|file| used.contains(file)));
@@ -167,5 +203,33 @@ mod tests {
         std::os::unix::fs::symlink("loader-1", root.path().join("lib/loader")).expect("linked");
         assert_eq!(resolve(root.path(), "/lib64/loader"), fs::canonicalize(&file).ok());
         assert_eq!(resolve(root.path(), "/lib64/other"), None);
+    }
+
+    #[test]
+    fn with_a_file_go_the_licence_and_the_fields_of_its_package_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = fs::canonicalize(folder.path()).expect("there");
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("in a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        for (name, list) in [("mount", "/bin/mount\n/bin/umount\n"), ("dosfstools", "/sbin/mkfs.fat\n")] {
+            write(&format!("var/lib/dpkg/info/{name}.list"), list);
+            write(&format!("var/lib/dpkg/info/{name}.source"), "apt-get source");
+            write(&format!("var/lib/dpkg/status.d/{name}"), "Package");
+            write(&format!("usr/share/doc/{name}/copyright"), "GPL-2");
+        }
+        write("bin/mount", "program");
+        let mount = Member { source: root.join("bin/mount"), inside: "/usr/bin/mount".to_owned(), mode: EXECUTABLE };
+        let all = described(&root, vec![mount.clone()]).expect("described");
+        let inside: Vec<&str> = all.iter().map(|member| member.inside.as_str()).collect();
+        let of = "/usr/share/doc/mount";
+        let expected =
+            ["/usr/bin/mount", &format!("{of}/copyright"), &format!("{of}/source"), "/var/lib/dpkg/status.d/mount"];
+        assert_eq!(inside, expected);
+        fs::remove_file(root.join("usr/share/doc/mount/copyright")).expect("removed");
+        let error = described(&root, vec![mount]).expect_err("no licence");
+        assert!(error.to_string().contains("the package mount of the lock has no /usr/share/doc/mount/copyright"));
     }
 }
