@@ -32,17 +32,17 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__) && has(self.eraser) == has(oldSelf.eraser) && (!has(self.eraser) || self.eraser == oldSelf.eraser)")
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__) && has(self.eraser) == has(oldSelf.eraser) && (!has(self.eraser) || self.eraser == oldSelf.eraser) && has(self.hold) == has(oldSelf.hold) && (!has(self.hold) || self.hold == oldSelf.hold)")
         .message("spec is immutable but for size, qos, grant, holderPodUID and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
     validation = Rule::new("!has(oldSelf.holderPodUID) || (has(self.holderPodUID) && self.holderPodUID == oldSelf.holderPodUID)").message("holderPodUID is set once"),
     validation = Rule::new("!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)").message("size only grows"),
-    validation = Rule::new("!has(self.qos) || (has(self.volume) && self.consumer == 'Host')").message("qos bounds a volume that a host sees: leave it out of a seed, of an eraser and of an import"),
-    validation = Rule::new("[has(self.volume), has(self.seedSecretName), has(self.eraser)].filter(x, x).size() == 1").message("exactly one of volume, seedSecretName and eraser must be given")
+    validation = Rule::new("!has(self.qos) || (has(self.volume) && self.consumer == 'Host')").message("qos bounds a volume that a host sees: leave it out of a seed, of an eraser, of a hold disk and of an import"),
+    validation = Rule::new("[has(self.volume), has(self.seedSecretName), has(self.eraser), has(self.hold)].filter(x, x).size() == 1").message("exactly one of volume, seedSecretName, eraser and hold must be given")
 )]
 pub struct DiskAttachmentSpec {
-    /// Who asked for it: the machine, or the image that is imported.
+    /// Who asked for it: the machine, the image that is imported, or the Dpu whose boot option is looked for.
     pub owner: OwnerReference,
     /// The Dpu that presents it.
     pub dpu_name: String,
@@ -51,7 +51,7 @@ pub struct DiskAttachmentSpec {
     /// Host: shown to the host. Import: written by the agent from `import`.
     #[serde(default)]
     pub consumer: Consumer,
-    /// The volume behind it. A seed disk and an eraser have none.
+    /// The volume behind it. A seed disk, an eraser and a hold disk have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeSource>,
     /// The Secret in this namespace (keys meta-data, user-data, network-config) that a cloud-init seed disk is made from.
@@ -60,6 +60,9 @@ pub struct DiskAttachmentSpec {
     /// A disk that the agent makes, from which the host boots the installer to have the server's own disks erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eraser: Option<Eraser>,
+    /// A disk that the agent makes, from which nothing starts: the server's firmware is to list it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     /// What an import reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportSource>,
@@ -95,9 +98,9 @@ pub struct DiskAttachmentSpec {
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 pub struct OwnerReference {
-    /// BareMetalMachine, MachineImage, ClusterMachineImage or Pod.
+    /// BareMetalMachine, MachineImage, ClusterMachineImage, Pod or Dpu.
     pub kind: String,
-    /// Its namespace. A ClusterMachineImage has none.
+    /// Its namespace. A ClusterMachineImage and a Dpu have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its name.
@@ -109,6 +112,14 @@ pub struct OwnerReference {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Eraser {
+    /// What the server's processors are, as uname -m calls it: x86_64.
+    #[schemars(length(min = 1, max = 32))]
+    pub machine: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
     /// What the server's processors are, as uname -m calls it: x86_64.
     #[schemars(length(min = 1, max = 32))]
     pub machine: String,

@@ -44,6 +44,8 @@ pub const FIELDS_SERVED: &str = "FieldsServed";
 pub const PARKED: &str = "Parked";
 /// The host's BMC reports the serial number that is expected of the server that the DPU sits in.
 pub const HOST_VERIFIED: &str = "HostVerified";
+/// The boot option of the DPU's disk was found in the list of the server's firmware. Only where it is looked for before a machine is there.
+pub const BOOT_OPTION_KNOWN: &str = "BootOptionKnown";
 /// The BMC that `spec.bmcRef` names was read on while the DPU's agent answered, with the serial number that is expected.
 pub const BMC_VERIFIED: &str = "BmcVerified";
 /// The host can do nothing to its DPU.

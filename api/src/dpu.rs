@@ -182,6 +182,9 @@ pub struct DpuStatus {
     /// The servers, by their processors as uname -m calls them, whose own disks the agent can have erased: x86_64.
     #[serde(default)]
     pub erasers: Vec<String>,
+    /// The servers, by their processors as uname -m calls them, for which the agent has a hold disk: x86_64.
+    #[serde(default)]
+    pub holds: Vec<String>,
     /// Buses on which the host sees a new size without a power cycle.
     #[serde(default)]
     pub online_resize_buses: Vec<crate::machine::DiskBus>,

@@ -31,12 +31,14 @@ pub const PAUSED: &str = "metalplane.io/paused";
 pub const RESTART_REQUESTED_AT: &str = "metalplane.io/restart-requested-at";
 /// On a BareMetalMachine with `runStrategy: Manual`: `On` or `Off`.
 pub const POWER_REQUESTED: &str = "metalplane.io/power-requested";
-/// On a Hardware: the UID of the machine that has it. Set and removed by compare-and-swap.
+/// On a Hardware: the UID of the machine that has it, or of its Dpu while that looks for its boot option. Set and removed by compare-and-swap.
 pub const CLAIMED_BY: &str = "metalplane.io/claimed-by";
 /// On a Hardware: `namespace/name` of that machine, for people.
 pub const CLAIMED_BY_NAME: &str = "metalplane.io/claimed-by-name";
-/// On a Hardware, beside the claim and in the same write: CloudDisk or Workflow. Without it: CloudDisk.
+/// On a Hardware, beside the claim and in the same write: CloudDisk or Workflow, or [`DISCOVERY`]. Without it: CloudDisk.
 pub const BOOT_STRATEGY: &str = "metalplane.io/boot-strategy";
+/// Of a claim by a Dpu, to find its boot option.
+pub const DISCOVERY: &str = "Discovery";
 /// On a Hardware that is claimed as Workflow: `NUMBER/Begun/UID` or `NUMBER/Done/UID`, the installation and its Workflow. The server
 /// may boot the installer while it says Begun, and at no other time.
 pub const INSTALL: &str = "metalplane.io/install";
@@ -70,6 +72,9 @@ pub const JOB: &str = "metalplane.io/job";
 pub const BOOT_ORDER_BEFORE: &str = "metalplane.io/boot-order-before";
 /// On a Hardware: the device path by which its DPU's boot disk was found, and what that rests on.
 pub const BOOT_PATH: &str = "metalplane.io/boot-path";
+/// On a Hardware: how its DPU's boot option was looked for when the server joined, and what came of it (JSON). Once it is taken off, and no boot path is on
+/// record, the option is looked for again.
+pub const BOOT_DISCOVERY: &str = "metalplane.io/boot-discovery";
 /// On a Hardware without a DPU: by what its BMC was asked when the server last booted from the network, where that was not an override for one boot:
 /// Continuous, BootOption or VirtualMedia.
 pub const NETBOOT_BY: &str = "metalplane.io/netboot-by";

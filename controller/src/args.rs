@@ -111,6 +111,10 @@ pub struct Args {
     /// address of boot; each server has its MAC address in the place of {mac}. Left out: no BMC is told of one.
     #[arg(long, env = "METALPLANE_INSTALLER_ISO", value_name = "URL")]
     pub installer_iso: Option<InstallerIso>,
+    /// Finds the boot option of a DPU's disk when its server joins: a server that is off and that nobody has is started into its firmware's setup.
+    /// Left out: the first start of a machine finds it.
+    #[arg(long, env = "METALPLANE_DISCOVER_BOOT_OPTIONS")]
+    pub discover_boot_options: bool,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,

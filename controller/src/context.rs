@@ -38,6 +38,8 @@ pub struct Controller {
     pub discovers: bool,
     /// Where BMCs read the installer's ISO.
     pub installer_iso: Option<InstallerIso>,
+    /// Boot options are looked for when a server joins.
+    pub discover_boot_options: bool,
     pub fences: Fences,
     pub network: Logical,
 }

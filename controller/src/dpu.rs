@@ -5,6 +5,7 @@ use crate::bmc::{Owner, Which};
 use crate::cache::key;
 use crate::clock;
 use crate::error::{Error, call, found};
+use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
 use crate::{machine, went_back};
@@ -16,7 +17,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams};
 use planner::dpu::ready::is_of_the_controller;
 use planner::dpu::went_back::{is_asked, is_noticed};
-use planner::dpu::{Action, Observed, Plan, Status};
+use planner::dpu::{Action, DiscoverySeen, Observed, Plan, Status};
 use planner::machine::observed::{label, name};
 use planner::seen::Seen;
 use runtime::queue::{Key, Next};
@@ -62,6 +63,11 @@ pub async fn reconcile(c: &Controller, (_, dpu_name): &Key) -> Result<Next, Erro
                 if let Some(status) = &plan.status {
                     write(c, &o.dpu, status).await?;
                 }
+                if let Some((hardware, record)) =
+                    o.discovery.as_ref().and_then(|seen| seen.hardware.as_ref()).zip(plan.discover.as_ref())
+                {
+                    executor::hosts::claim_for_discovery(c, dpu_name, hardware, record).await?;
+                }
                 return Ok(Next::at(plan.wake_at));
             }
         }
@@ -98,8 +104,19 @@ async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
         heard: went_back::heard(c, &dpu),
         site: went_back::site(c),
         asked,
+        discovery: c.discover_boot_options.then(|| discovery(c, &dpu)),
         dpu,
     })
+}
+
+/// What finding its boot option rests on.
+fn discovery(c: &Controller, dpu: &Dpu) -> DiscoverySeen {
+    let server = dpu.spec.hardware_ref.as_ref().map(|reference| IndexKey::Server(reference.name.clone()));
+    let hardware = server.and_then(|server| c.world.hardware.by(&server).into_iter().next());
+    let on = IndexKey::names::<Dpu>("", name(&dpu.metadata));
+    let attached = !c.world.disks.by(&on).is_empty() || !c.world.nics.by(&on).is_empty();
+    let busy = hardware.as_ref().and_then(|hardware| machine::gather::servers::busy_with(c, hardware));
+    DiscoverySeen { hardware, busy, attached }
 }
 
 /// The word of silence is not written over a word of the agent before the Lease was read from quorum once more: the agent says that it

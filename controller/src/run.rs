@@ -47,6 +47,7 @@ pub struct Settings {
     pub discovers: bool,
     /// Where BMCs read the installer's ISO.
     pub installer_iso: Option<InstallerIso>,
+    pub discover_boot_options: bool,
     pub concurrency: usize,
     pub bmc_concurrency: usize,
     /// None: not served.
@@ -82,6 +83,7 @@ impl From<&Args> for Settings {
             holder_pull_secrets: args.holder_pull_secrets.clone(),
             discovers: args.discover,
             installer_iso: args.installer_iso.clone(),
+            discover_boot_options: args.discover_boot_options,
             concurrency: usize::from(args.concurrency),
             bmc_concurrency: usize::from(args.bmc_concurrency),
             http: Some(args.http),
@@ -132,6 +134,7 @@ pub async fn run(
         holder_pull_secrets: settings.holder_pull_secrets.clone(),
         discovers: settings.discovers,
         installer_iso: settings.installer_iso.clone(),
+        discover_boot_options: settings.discover_boot_options,
         fences,
         objects: objects.clone(),
         world: world.clone(),

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, bounded};
 use crate::eraser::Erasers;
+use crate::hold::Holds;
 use crate::import::{Imports, Job, Place};
 use crate::record::Record;
 use crate::seed::Seeds;
@@ -35,6 +36,7 @@ pub struct Actor {
     pub record: Record,
     pub seeds: Seeds,
     pub erasers: Erasers,
+    pub holds: Holds,
     pub imports: Imports,
     pub(crate) written: Written,
     pub wake: Arc<Notify>,
@@ -54,7 +56,7 @@ impl Actor {
         dpu_name: &str,
         boot_id: &str,
         bounds: Limits,
-        (run_dir, erasers): (&Path, Erasers),
+        (run_dir, erasers, holds): (&Path, Erasers, Holds),
         ports: Ports,
         wake: Arc<Notify>,
     ) -> anyhow::Result<Self> {
@@ -66,6 +68,7 @@ impl Actor {
             record: Record::open(run_dir, boot_id).context("opening the record")?,
             seeds: Seeds::open(run_dir.join("seeds")).context("opening the seeds")?,
             erasers,
+            holds,
             imports: Imports::new(wake.clone()),
             written: Written::default(),
             wake,
@@ -113,6 +116,7 @@ impl Actor {
             Step::Connect { id, volume } => self.connect(id, volume).await,
             Step::WriteSeed { id, secret } => self.write_seed(needs_server()?.cluster, id, secret).await,
             Step::WriteEraser { id, machine } => self.write_eraser(&id.uid, machine).await,
+            Step::WriteHold { id, machine } => self.write_hold(&id.uid, machine).await,
             Step::ExposeDisk { id, presentation, driver, limits } => {
                 let disk = disk(id, presentation, self.backend(connected, id, driver.as_deref())?, limits);
                 self.will_be_shown(id)?;
@@ -205,7 +209,7 @@ impl Actor {
         self.ports.emulation.recover(&disks.collect::<Result<Vec<_>, PortError>>()?).await
     }
 
-    /// What a disk stands on. `driver`: `None` for a seed or an eraser.
+    /// What a disk stands on. `driver`: `None` for one that the agent makes itself.
     fn backend(&self, connected: &Connected, id: &ExposureId, driver: Option<&str>) -> Result<Backend, PortError> {
         match driver {
             Some(driver) => connection(connected, id, driver).map(|connection| connection.backend.clone()),
@@ -230,6 +234,14 @@ impl Actor {
         let made = tokio::task::spawn_blocking(move || erasers.write(&seeds, &made_for, &machine)).await;
         made.unwrap_or_else(|panic| Err(io::Error::other(panic)))
             .map_err(|error| file_error("making an eraser for", uid, &error))
+    }
+
+    async fn write_hold(&self, uid: &str, machine: &str) -> Result<(), PortError> {
+        let (holds, seeds) = (self.holds.clone(), self.seeds.clone());
+        let (made_for, machine) = (uid.to_owned(), machine.to_owned());
+        let made = tokio::task::spawn_blocking(move || holds.write(&seeds, &made_for, &machine)).await;
+        made.unwrap_or_else(|panic| Err(io::Error::other(panic)))
+            .map_err(|error| file_error("making a hold disk for", uid, &error))
     }
 
     async fn start_import(&self, id: &ExposureId, import: &Import, connected: &Connected) -> Result<(), PortError> {

@@ -1,6 +1,7 @@
 //! The only reader of flags and environment.
 
 use crate::eraser::Erasers;
+use crate::hold::Holds;
 use api::dpu::DpuType;
 use clap::{Parser, ValueEnum};
 use planner::exposure::Limits;
@@ -218,6 +219,10 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_ERASERS", value_name = "DIR", default_value = "/usr/share/metalplane")]
     pub erasers: PathBuf,
 
+    /// Where the programs are that a hold disk has, from which nothing starts: a folder hold-x86_64 with shim.efi and grub.efi.
+    #[arg(long, env = "METALPLANE_HOLDS", value_name = "DIR", default_value = "/usr/share/metalplane")]
+    pub holds: PathBuf,
+
     /// Arguments for the kernel of an eraser, for example console=ttyS0.
     #[arg(long, env = "METALPLANE_ERASER_ARGUMENTS", value_name = "ARGUMENTS", default_value = "")]
     pub eraser_arguments: String,
@@ -294,6 +299,10 @@ impl Args {
             (true, PodDevicesBy::Veth) => DpuType::Nic,
             (false, _) => DpuType::Dpu,
         }
+    }
+
+    pub(crate) fn holds(&self) -> Holds {
+        Holds::new(self.holds.clone())
     }
 
     pub(crate) fn erasers(&self) -> Erasers {

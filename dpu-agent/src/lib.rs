@@ -8,7 +8,7 @@
 //! | `observed.rs` | gather: what is exposed, connected, plugged and recorded |
 //! | `reconcile.rs` | the loop around `planner::agent::plan`, which validates and decides |
 //! | `act.rs`, `claim.rs`, `finish.rs` | one step each; `claim.rs` is *ActivatedFromQuorum* of docs/design/fencing.md, `finish.rs` the end of *AgentDetaches* |
-//! | `record.rs`, `seed.rs`, `eraser.rs` | files that a reboot forgets, below `--run-dir` |
+//! | `record.rs`, `seed.rs`, `eraser.rs`, `hold.rs` | files that a reboot forgets, below `--run-dir` |
 //! | `import/` | filling a volume from an URL: a task that is started and then observed |
 //! | `guest.rs` | a task that looks whether the guests behind our NICs answer |
 //! | `placement.rs` | what it is told of the server around it |
@@ -37,6 +37,7 @@ pub mod eraser;
 mod finish;
 mod guest;
 mod heartbeat;
+pub mod hold;
 mod host_privilege;
 pub mod import;
 mod interfaces;
@@ -128,8 +129,14 @@ pub async fn run_with(
     std::fs::create_dir_all(&args.run_dir).with_context(|| format!("cannot make {}", args.run_dir.display()))?;
 
     let wake = Arc::new(Notify::new());
-    let actor =
-        Actor::open(&args.node_name, &boot_id, args.bounds(), (&args.run_dir, args.erasers()), ports, wake.clone())?;
+    let actor = Actor::open(
+        &args.node_name,
+        &boot_id,
+        args.bounds(),
+        (&args.run_dir, args.erasers(), args.holds()),
+        ports,
+        wake.clone(),
+    )?;
     tracing::info!(dpu = args.node_name, boot_id, adopted = actor.record.all().len(), "starting");
 
     let (cluster, joined) = tokio::sync::watch::channel(None);

@@ -292,9 +292,21 @@ impl Reconciler {
         let (ports, placement) = (&self.actor.ports, &self.placement);
         let taken_late = self.actor.taken_late();
         // Who presents no disks has no host that could boot from one.
-        let erasers = &if ports.pods.is_none() { self.actor.erasers.machines() } else { Vec::new() };
-        let seen =
-            dpu_status::Seen { ports, placement, capabilities, observed, erasers, orphans, taken_late, went_back };
+        let (erasers, holds) = match ports.pods.is_none() {
+            true => (self.actor.erasers.machines(), self.actor.holds.machines()),
+            false => (Vec::new(), Vec::new()),
+        };
+        let seen = dpu_status::Seen {
+            ports,
+            placement,
+            capabilities,
+            observed,
+            erasers: &erasers,
+            holds: &holds,
+            orphans,
+            taken_late,
+            went_back,
+        };
         let renewing = &self.beats.renewing;
         let dpu = dpu_status::tell(server.cluster, &self.desired, seen, (&mut self.answer, renewing)).await;
         if let Err(error) = &dpu {

@@ -105,6 +105,7 @@ async fn act(c: &impl Shell, owner: Owner<'_>, action: &Action) -> Result<(), Er
         Action::DeleteInstallSeed { target } => install::delete_seed(c, target).await,
         Action::RememberBootOrder { name, order } => hosts::remember_boot_order(c, name, order).await,
         Action::RememberBootPath { name, path } => hosts::remember_boot_path(c, name, path.as_deref()).await,
+        Action::RecordDiscovery { name, record } => hosts::record_discovery(c, own, name, record).await,
         Action::RememberNetboot { name, by } => hosts::remember_netboot(c, name, by.as_deref()).await,
         Action::RememberSystemUuid { name, uuid } => hosts::remember_system_uuid(c, name, uuid.as_deref()).await,
         Action::UnclaimHardware { name } => hosts::unclaim(c, own, name).await,

@@ -8,6 +8,7 @@ use api::machine::BootStrategy;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, NicAttachment, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::boot_option::discovery::Record;
 use planner::erase::PowerRecord;
 use planner::meta::{annotation, name};
 use planner::verbs::operation::HardwareVersion;
@@ -52,6 +53,36 @@ pub async fn claim(
         labels::RELEASE_WITH_DATA: null,
     }}});
     annotate(c, &version(c, name, uid, resource_version), change).await
+}
+
+/// The claim of a Dpu that looks for its boot option: in the version that was seen, as a machine's.
+pub async fn claim_for_discovery(c: &impl Shell, dpu: &str, hardware: &Hardware, record: &Record) -> Result<(), Error> {
+    let change = json!({"metadata": {"annotations": {
+        labels::CLAIMED_BY: record.dpu,
+        labels::CLAIMED_BY_NAME: format!("Dpu '{dpu}'"),
+        labels::BOOT_STRATEGY: labels::DISCOVERY,
+        labels::BOOT_DISCOVERY: record.text(),
+        labels::LOCAL_DISKS: null,
+        labels::INSTALL: null,
+        labels::INSTALL_REQUEST: null,
+        labels::DISKS_SEEN: null,
+        labels::SYSTEM_UUID: null,
+        labels::ERASE: null,
+        labels::ERASE_REQUESTED_AT: null,
+        labels::ERASE_POWER: null,
+        labels::RELEASE_WITH_DATA: null,
+    }}});
+    annotate(c, &hardware.metadata, change).await
+}
+
+/// How it ended, while the server is still claimed for it.
+pub async fn record_discovery(c: &impl Shell, dpu_uid: &str, name: &str, record: &Record) -> Result<(), Error> {
+    let there = seen(c, name)?;
+    if annotation(&there.metadata, labels::CLAIMED_BY) != Some(dpu_uid) {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {labels::BOOT_DISCOVERY: record.text()}}});
+    annotate(c, &there.metadata, change).await
 }
 
 pub async fn remember_boot_order(c: &impl Shell, name: &str, order: &str) -> Result<(), Error> {

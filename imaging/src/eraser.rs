@@ -9,7 +9,7 @@
 //! grows, a length and a SHA-256 before its text, so that a reader never takes half a report for one.
 
 use crate::gpt::create::{Kind, Partition, create};
-use fatfs::{FatType, FileSystem, FormatVolumeOptions, FsOptions};
+use crate::system_partition::{END, MIB, Part, SECTOR, format, room_for, unique};
 use proto::argument_area as area;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,9 +21,6 @@ use std::os::unix::fs::FileExt;
 pub const ARGUMENT: &str = "metalplane_eraser";
 const MARK: &str = "metalplane eraser ";
 
-/// Of its sectors.
-const SECTOR: u64 = 512;
-const MIB: u64 = 1 << 20;
 /// Where the report begins.
 const REPORT: u64 = MIB;
 const PLACES: [u64; 2] = [REPORT + 4096, REPORT + MIB / 2];
@@ -32,10 +29,6 @@ const HEAD: usize = 48;
 /// Of a text, in bytes: some hundred disks.
 pub const MOST: usize = 128 << 10;
 const SYSTEM: u64 = 2 * MIB;
-/// FAT32 begins at 65,525 clusters (Microsoft's FAT specification 1.03), which is how a reader tells it from FAT16.
-const LEAST: u64 = 40 * MIB;
-/// Behind what is partitioned: the backup table.
-const END: u64 = MIB;
 /// Copied at once.
 const PIECE: usize = 1 << 20;
 
@@ -65,8 +58,7 @@ pub fn make(disk: &File, name: &str, program: &mut (impl Read + Seek), arguments
         ));
     }
     let filling = area::filling(&format!("{ARGUMENT}={name} {arguments}"), "agent.eraserArguments").map_err(wrong)?;
-    // FAT and folders take some of it.
-    let system = LEAST.max((length + length / 64 + 2 * MIB).next_multiple_of(MIB));
+    let system = room_for(length);
     let size = SYSTEM + system + END;
     disk.set_len(size)?;
     let mut head = [0; SECTOR as usize];
@@ -75,12 +67,8 @@ pub fn make(disk: &File, name: &str, program: &mut (impl Read + Seek), arguments
     into.copy_from_slice(mark.as_bytes());
     disk.write_all_at(&head, REPORT)?;
     program.rewind()?;
-    let mut volume = Part { disk, first: SYSTEM, length: system, at: 0 };
-    let sectors = u32::try_from(system / SECTOR).map_err(io::Error::other)?;
-    let options = FormatVolumeOptions::new().fat_type(FatType::Fat32).bytes_per_cluster(512).total_sectors(sectors);
-    fatfs::format_volume(&mut volume, options.volume_label(*b"ERASER     "))?;
-    volume.rewind()?;
-    let volume = FileSystem::new(&mut volume, FsOptions::new())?;
+    let mut volume = Part::new(disk, SYSTEM, system);
+    let volume = format(&mut volume, b"ERASER     ")?;
     let folder = volume.root_dir().create_dir("EFI")?.create_dir("BOOT")?;
     let mut file = folder.create_file("BOOTX64.EFI")?;
     let (mut piece, mut at) = (vec![0; PIECE], 0);
@@ -98,14 +86,7 @@ pub fn make(disk: &File, name: &str, program: &mut (impl Read + Seek), arguments
     volume.unmount()?;
     let part = |name: &str, kind, offset, length| Partition { name: name.to_owned(), kind, offset, length };
     let partitions = [part("report", Kind::Linux, REPORT, MIB), part("eraser", Kind::EfiSystem, SYSTEM, system)];
-    // Unique is what is made from the name, which is.
-    let mut number = 0_u8;
-    let unique = || {
-        number += 1;
-        let hash = Sha256::digest(format!("{name}/{number}"));
-        hash[..16].try_into().map_err(io::Error::other)
-    };
-    create(disk, (size, SECTOR), &partitions, unique)?;
+    create(disk, (size, SECTOR), &partitions, unique(name))?;
     disk.sync_all()
 }
 
@@ -185,58 +166,10 @@ fn wrong(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.into())
 }
 
-/// A part of a file, as one of its own.
-struct Part<'a> {
-    disk: &'a File,
-    first: u64,
-    length: u64,
-    at: u64,
-}
-
-impl Part<'_> {
-    fn room(&self, wanted: usize) -> usize {
-        let left = self.length.saturating_sub(self.at);
-        usize::try_from(left).unwrap_or(usize::MAX).min(wanted)
-    }
-}
-
-impl Read for Part<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let most = self.room(into.len());
-        let read = self.disk.read_at(&mut into[..most], self.first + self.at)?;
-        self.at += read as u64;
-        Ok(read)
-    }
-}
-
-impl Write for Part<'_> {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let most = self.room(from.len());
-        let written = self.disk.write_at(&from[..most], self.first + self.at)?;
-        self.at += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Seek for Part<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.length.checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or_else(|| wrong("a place before the beginning"))?;
-        Ok(self.at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fatfs::{FatType, FileSystem, FsOptions};
     use std::io::Cursor;
 
     fn made() -> File {
@@ -257,7 +190,7 @@ mod tests {
         let disk = made();
         assert!(is_named(&disk, "a-name").expect("read") && !is_named(&disk, "a-nam").expect("read"));
         let size = disk.metadata().expect("a size").len();
-        let mut volume = Part { disk: &disk, first: SYSTEM, length: size - SYSTEM - END, at: 0 };
+        let mut volume = Part::new(&disk, SYSTEM, size - SYSTEM - END);
         let volume = FileSystem::new(&mut volume, FsOptions::new()).expect("a FAT volume");
         assert_eq!(volume.fat_type(), FatType::Fat32);
         let mut program = Vec::new();

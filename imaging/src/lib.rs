@@ -23,6 +23,8 @@
 //! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
 //! | [`eraser`] | the disk from which a server boots the installer to erase its disks, and the report on it |
+//! | [`hold`] | the disk that a server's firmware is to list, and from which nothing starts |
+//! | [`system_partition`] | the EFI system partition of both |
 //!
 //! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
 //! stream ended by its own rules, and nothing follows it; the checksum, if one was given, is that of the bytes as they were
@@ -44,6 +46,7 @@ mod feed;
 pub mod fetch;
 pub mod gpt;
 mod held;
+pub mod hold;
 pub mod nocloud;
 mod pieces;
 mod proxy;
@@ -53,6 +56,7 @@ mod remote;
 mod sink;
 mod stream;
 pub mod swap;
+mod system_partition;
 mod unpack;
 
 pub use decode::Packing;

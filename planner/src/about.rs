@@ -41,11 +41,13 @@ subjects! {
         Disk(disk: String) "disk '{disk}'";
         SeedDisk "the cloud-init disk";
         Eraser "the eraser";
+        HoldDisk "the hold disk";
         Interface(interface: String) "interface '{interface}'";
         Import "the import";
         DiskAttachment(disk: String) "the DiskAttachment of disk '{disk}'";
         SeedAttachment "the DiskAttachment of the cloud-init disk";
         EraserAttachment "the DiskAttachment of the eraser";
+        HoldAttachment "the DiskAttachment of the hold disk";
         ImportAttachment "the DiskAttachment of the import";
         NicAttachment(interface: String) "the NicAttachment of interface '{interface}'";
         HoldOf(attachment: String) "the hold of attachment '{attachment}'";
@@ -58,6 +60,7 @@ subjects! {
         InstallRecord(number: u32) "the record of installation {number}";
         ServerRecord(hardware: String) "the record of the UUID of host '{hardware}'";
         DisksRecord "the record of the disks that the installer saw";
+        DiscoveryRecord "the record of the boot option's discovery";
         EraseRecord(number: u32) "the record of erasing {number}";
         ReleaseRecord "the record of a release with data";
         Template(template: String) "Template '{template}'";

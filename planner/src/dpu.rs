@@ -1,20 +1,24 @@
 //! One DPU: let in by its administrator, given a namespace and an identity, and watched for silence.
 
+use crate::boot_option::discovery::Record;
 use crate::host::{BmcNeed, HostObserved, PowerState};
 use crate::identity::{self, Identity};
 use crate::meta::has_finalizer;
 use crate::observed::{BmcProblem, BmcSeen, DpuSeen};
 use crate::own_bmc::{self, BMC_NOT_READ, PROTOCOL_UNSUPPORTED, unread};
 use crate::seen::Seen;
-use api::conditions::{self, ConditionStatus};
+use api::conditions::{self, BOOT_OPTION_KNOWN, ConditionStatus};
 use api::dpu::{DpuStatus, PowerDomain, Releasable, VerifiedBmc, VerifiedHost};
+use api::tinkerbell::Hardware;
 use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
 pub mod boot_disk;
+mod discovery;
 pub(crate) mod eraser;
+pub(crate) mod hold;
 mod orphans;
 pub mod ready;
 pub mod went_back;
@@ -53,6 +57,18 @@ pub struct Observed {
     pub site: Site,
     /// While the Dpu is asked what its host has: what may prove it down.
     pub asked: Option<DpuSeen>,
+    /// Where boot options are looked for before a machine is there: what that rests on.
+    pub discovery: Option<DiscoverySeen>,
+}
+
+/// Of the server that a Dpu sits in.
+#[derive(Debug, Clone, Default)]
+pub struct DiscoverySeen {
+    pub hardware: Option<Arc<Hardware>>,
+    /// The Workflow, Job or machine that runs there or is about to.
+    pub busy: Option<String>,
+    /// Something is in the Dpu's namespace.
+    pub attached: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +108,8 @@ pub struct Plan {
     pub raise: Vec<RaiseEpoch>,
     /// When to look again although nothing was heard of.
     pub wake_at: Option<Timestamp>,
+    /// The server is claimed to find the boot option of the DPU's disk, with this on record.
+    pub discover: Option<Record>,
 }
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
@@ -131,6 +149,10 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     }
     let ((verified, reason, message), verified_host) = verified(o);
     set(conditions::HOST_VERIFIED, verified, reason, &message);
+    let discovery = discovery::judge(o, now);
+    if let Some(verdict) = &discovery {
+        set(BOOT_OPTION_KNOWN, verdict.status, verdict.reason, &verdict.message);
+    }
     let own_bmc = own_bmc::verify(dpu, o.silent, &o.own_bmc);
     if let Some((verified, reason, message)) = own_bmc.as_ref().map(|verdict| &verdict.finding) {
         set(conditions::BMC_VERIFIED, *verified, reason, message);
@@ -166,12 +188,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         went_back_handled,
         conditions: ours,
     };
-    let same = status.namespace == before.namespace
-        && status.releasable == before.releasable
-        && status.verified_bmc == before.verified_bmc
-        && status.verified_host == before.verified_host
-        && status.went_back_handled == before.went_back_handled
-        && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c));
+    let same = is_told(&status, before);
     let (deleting, kept) =
         (dpu.metadata.deletion_timestamp.is_some(), has_finalizer(&dpu.metadata, labels::FINALIZER_IN_USE));
     let action = match (approved, o.prepared) {
@@ -188,13 +205,26 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         status: (!same).then_some(status),
         bmc: verdict.bmc.max(if looked_at { BmcNeed::Slow } else { BmcNeed::None }),
         raise: verdict.raise,
-        wake_at: again.into_iter().chain(verdict.wake_at).min(),
+        wake_at: [again, verdict.wake_at, discovery.as_ref().and_then(|said| said.again)].into_iter().flatten().min(),
+        discover: discovery.and_then(|said| said.begins),
         own_bmc: match own_bmc::name(dpu) {
             Some(_) if asked && o.silent => BmcNeed::Now,
             Some(_) if !own_bmc::is_verified(dpu, &o.own_bmc) && !o.silent => BmcNeed::Slow,
             _ => BmcNeed::None,
         },
     }
+}
+
+/// The controller has said so already.
+fn is_told(status: &Status, before: &DpuStatus) -> bool {
+    status.namespace == before.namespace
+        && status.releasable == before.releasable
+        && status.verified_bmc == before.verified_bmc
+        && status.verified_host == before.verified_host
+        && status.went_back_handled == before.went_back_handled
+        && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c))
+        // Nobody asks for it any more.
+        && [&status.conditions, &before.conditions].map(|all| conditions::get(all, BOOT_OPTION_KNOWN).is_some()) != [false, true]
 }
 
 /// The condition HostVerified, and what it rests on. That stands in the status until another Hardware or serial number is expected:
@@ -259,6 +289,7 @@ mod tests {
             heard: Heard::default(),
             site: Site::default(),
             asked: None,
+            discovery: None,
         }
     }
 

@@ -114,6 +114,7 @@ reasons! {
         Fencing { disk: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is unresponsive: the controller tells the storage of disk '{disk}' to refuse Dpu '{dpu}'{message}", next "kubectl describe dpu {dpu}";
         HostStillOn { hardware: String } "host '{hardware}' was powered on when the machine claimed Hardware '{hardware}': the controller powers host '{hardware}' off before a disk is attached to that host";
         HostLeftOn { hardware: String } "the BMC does not report host '{hardware}' powered off, and the machine on host '{hardware}' was deleted without releasing its disks and NICs", next "power host '{hardware}' off";
+        PoweredOnByOther { hardware: String } "somebody has powered host '{hardware}' on while it was presented the hold disk, by which the boot option of its DPU is looked for: the controller takes that disk away, and gives the server back, once the BMC reports host '{hardware}' powered off", next "power host '{hardware}' off";
         HostUnknown { dpu: String } "a machine that was deleted has disks or NICs on Dpu '{dpu}', and no Hardware names the BMC that could report the host of Dpu '{dpu}' powered off", next "kubectl describe dpu {dpu}";
         HostInPost { hardware: String } "host '{hardware}' is in POST, in which nothing is hot-plugged: the controller grants the disks and interfaces that were added once POST is over, or 20 min after the power-on", next "look at the host's console by its BMC";
         BmcReading { hardware: String } "the controller is reading the BMC of '{hardware}'";

@@ -98,6 +98,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("inventory.namespace", r#""default""#),
     plain("inventory.seedsNamespace", r#""kube-public""#),
     plain("inventory.create", "false"),
+    plain("inventory.discoverBootOptions", "true"),
     plain("inventory.policy.create", "false"),
     plain("inventory.policy.selector", r#"{"matchLabels": {"rack": "1"}}"#),
     plain("inventory.policy.claimNamespaces", r#"{"matchLabels": {"team": "a"}}"#),

@@ -118,6 +118,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
         holder_pull_secrets: Vec::new(),
         discovers: false,
         installer_iso: None,
+        discover_boot_options: false,
         concurrency: 64,
         bmc_concurrency: 128,
         http: Some(args.http),

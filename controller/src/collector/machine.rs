@@ -1,4 +1,4 @@
-//! What a machine that was deleted has left.
+//! What a machine that was deleted has left; and what a Dpu has that looks for its boot option.
 
 use crate::Controller;
 use crate::bmc::Owner;
@@ -10,6 +10,7 @@ use crate::machine::{hosts::disrupt_for_gone, want_bmc};
 use crate::went_back;
 use api::labels;
 use executor::act;
+use planner::boot_option::discovery::is_under_way;
 use planner::machine::leftovers::{self, Plan};
 use planner::machine::observed::annotation;
 use planner::machine::{Action, Gone, Leftovers};
@@ -48,9 +49,18 @@ impl Left {
         Next::at(self.plan.wake_at)
     }
 
+    /// A Dpu looks for its boot option.
+    pub fn is_discovery(&self) -> bool {
+        leftovers::server(&self.left).is_some_and(|hardware| is_under_way(&hardware.metadata))
+    }
+
     /// There is no machine to say it of: its server does, or what is left on a DPU.
     fn tell(&self, c: &Controller) {
         let Some(reason) = &self.plan.waits_for else { return };
+        if let Some(hardware) = leftovers::server(&self.left).filter(|_| self.is_discovery()) {
+            c.events.tell(hardware, reason.name(), &reason.message());
+            return;
+        }
         // Nothing is called by the machine's name any more.
         let message = reason.told_of("");
         match (leftovers::server(&self.left), self.left.own.disk_attachments.first()) {

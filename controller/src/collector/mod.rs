@@ -41,6 +41,10 @@ impl Left {
         }
     }
 
+    fn is_discovery(&self) -> bool {
+        matches!(self, Self::Machine(left) if left.is_discovery())
+    }
+
     async fn act(&self, c: &Controller) -> Result<(), Error> {
         match self {
             Self::Machine(left) => left.act(c).await,
@@ -76,7 +80,7 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
         if !confirmed && is_there(c, uid).await? {
             break;
         }
-        if !std::mem::replace(&mut confirmed, true) {
+        if !std::mem::replace(&mut confirmed, true) && !left.is_discovery() {
             tracing::warn!(owner = %uid, actions = left.actions(), "an owner that was deleted has left something");
         }
         left.act(c).await?;

@@ -1,6 +1,6 @@
 //! What one DPU is told.
 
-use super::{claimed_by, is_machine, is_pod, label};
+use super::{claimed_by, is_image, is_pod, label};
 use crate::index::IndexKey;
 use crate::objects::Objects;
 use crate::work::Work;
@@ -74,9 +74,10 @@ impl World {
 
     fn of_owner(&self, owner: &OwnerReference) {
         match owner {
-            machine if is_machine(machine) => self.of_machine(&machine.uid),
             pod if is_pod(pod) => self.of_pod(&pod.uid),
-            image => self.of_image(&image.uid),
+            image if is_image(image) => self.of_image(&image.uid),
+            // Of a machine; or of a Dpu, which has it as one that no longer exists.
+            owner => self.of_machine(&owner.uid),
         }
     }
 }

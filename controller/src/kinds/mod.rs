@@ -55,7 +55,7 @@ pub(crate) fn is_machine(owner: &OwnerReference) -> bool {
 
 /// An image's, of either kind.
 pub(crate) fn is_image(owner: &OwnerReference) -> bool {
-    !is_machine(owner) && !is_pod(owner)
+    matches!(owner.kind.as_str(), "MachineImage" | "ClusterMachineImage")
 }
 
 /// A pod's, on an ordinary node or on a machine.

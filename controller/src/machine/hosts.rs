@@ -9,6 +9,7 @@ use api::BareMetalMachine;
 use api::tinkerbell::Hardware;
 use executor::hosts::{confirm_claim, record_power};
 use jiff::Timestamp;
+use planner::boot_option::discovery::is_under_way;
 use planner::host::{BootChange, MediumChange};
 use planner::machine::action_name;
 use planner::machine::leftovers;
@@ -52,27 +53,31 @@ impl Commanded {
     }
 }
 
-/// The same for a machine that no longer exists: the record of a power action is on its Hardware.
+/// The same for a machine that no longer exists, and for a Dpu that looks for its boot option: the record of a power action is on its Hardware.
 pub(crate) async fn disrupt_for_gone(c: &Controller, left: &Leftovers, plan: &leftovers::Plan) -> Result<(), Error> {
     let server = leftovers::server(left);
     let Some((disruptive, there)) = plan.disruptive.as_ref().zip(server) else { return Ok(()) };
     let commanded = Commanded::as_read(there, &left.own);
     let (host, hardware) = (commanded.confirm(c, &left.of.uid).await?, &commanded.hardware);
+    let whom = match is_under_way(&there.metadata) {
+        true => "to find the boot option of its DPU",
+        false => "of a machine that was deleted",
+    };
     match disruptive {
         Disruptive::Power(order) => {
             record_power(c, there, &plan.power).await?;
             host.power(order.action, commanded.read_at).await?;
             let name = action_name(order.action);
-            tracing::info!(hardware, action = name, "power, of a machine that was deleted");
+            tracing::info!(hardware, action = name, "power, {whom}");
             c.metrics.power(name);
-            c.events.tell(there, "PowerCycled", &format!("sent {name} to '{hardware}', of a machine that was deleted"));
+            c.events.tell(there, "PowerCycled", &format!("sent {name} to '{hardware}', {whom}"));
         }
         Disruptive::ConfigureBoot(change) => {
-            tracing::info!(hardware, ?change, "boot order, of a machine that was deleted");
+            tracing::info!(hardware, ?change, "boot order, {whom}");
             host.configure_boot(change, commanded.read_at).await?;
         }
         Disruptive::ChangeMedium(change) => {
-            tracing::info!(hardware, %change, "virtual CD drive, of a machine that was deleted");
+            tracing::info!(hardware, %change, "virtual CD drive, {whom}");
             host.change_medium(change, commanded.read_at).await?;
         }
     }

@@ -106,6 +106,7 @@ impl<'a> TestDpu<'a> {
             kubelet_dir: None,
             run_dir: self.run_dir(),
             erasers: PathBuf::new(),
+            holds: PathBuf::new(),
             eraser_arguments: String::new(),
             metrics: None,
             log_format: runtime::process::LogFormat::Text,

@@ -228,6 +228,7 @@ impl Leader {
                 heard: Default::default(),
                 site: Default::default(),
                 asked: None,
+                discovery: None,
             };
             let plan = planner::dpu::plan(&observed, timestamp(self.world.now()));
             host.need(&self.world, "dpu", plan.bmc);

@@ -67,6 +67,7 @@ pub enum Function {
     Disk { volume: Volume, presentation: Presentation },
     Seed(Seed),
     Eraser(Eraser),
+    Hold(Hold),
     Import(Import),
     Nic(Nic),
 }
@@ -115,6 +116,14 @@ pub struct Eraser {
     pub presentation: Presentation,
 }
 
+/// The disk that a host's firmware is to list, and from which nothing starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// What the host's processors are: `x86_64`.
+    pub machine: String,
+    pub presentation: Presentation,
+}
+
 /// A volume that the agent fills.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
@@ -147,14 +156,16 @@ impl Function {
     pub fn connector(&self) -> Option<&str> {
         match self {
             Self::Disk { volume, .. } | Self::Import(Import { volume, .. }) => Some(volume.connector()),
-            Self::Seed(_) | Self::Eraser(_) | Self::Nic(_) => None,
+            Self::Seed(_) | Self::Eraser(_) | Self::Hold(_) | Self::Nic(_) => None,
         }
     }
 
     /// Of a disk whose image the agent makes itself.
     pub fn made(&self) -> Option<&Presentation> {
         match self {
-            Self::Seed(Seed { presentation, .. }) | Self::Eraser(Eraser { presentation, .. }) => Some(presentation),
+            Self::Seed(Seed { presentation, .. })
+            | Self::Eraser(Eraser { presentation, .. })
+            | Self::Hold(Hold { presentation, .. }) => Some(presentation),
             Self::Disk { .. } | Self::Import(_) | Self::Nic(_) => None,
         }
     }
@@ -256,6 +267,15 @@ fn disk_function(spec: &DiskAttachmentSpec) -> Result<Function, String> {
                 Ok(Function::Eraser(Eraser { machine: eraser.machine.clone(), presentation }))
             }
             _ => Err("spec.eraser goes with consumer Host, without spec.volume and spec.seedSecretName".to_owned()),
+        };
+    }
+    if let Some(hold) = &spec.hold {
+        return match (spec.consumer, volume, &spec.seed_secret_name) {
+            (Consumer::Host, None, None) => {
+                let presentation = Presentation { read_only: true, ..presentation };
+                Ok(Function::Hold(Hold { machine: hold.machine.clone(), presentation }))
+            }
+            _ => Err("spec.hold goes with consumer Host, without spec.volume and spec.seedSecretName".to_owned()),
         };
     }
     match (spec.consumer, volume, &spec.seed_secret_name) {

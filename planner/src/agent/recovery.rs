@@ -4,7 +4,7 @@
 //! shown is connected first, and handed over as one set. After a reboot of the DPU, which forgets the record, the set is empty,
 //! and the controller is there before any machine is.
 
-use super::{Eraser, Function, Observed, Presentation, Seed, Stage, Stuck, Waiting};
+use super::{Eraser, Function, Hold, Observed, Presentation, Seed, Stage, Stuck, Waiting};
 use crate::exposure::{ExposureId, Limits};
 use jiff::SignedDuration;
 
@@ -57,9 +57,9 @@ fn split(observed: &Observed) -> (Vec<Shown>, Vec<String>) {
                 let is_it = |all: &Vec<super::Connected>| all.iter().any(|c| c.id == entry.id && c.size_bytes > 0);
                 (presentation, Some(volume.connector().to_owned()), connected.is_some_and(is_it))
             }
-            Function::Seed(Seed { presentation, .. }) | Function::Eraser(Eraser { presentation, .. }) => {
-                (presentation, None, observed.seeds.contains(&entry.id.uid))
-            }
+            Function::Seed(Seed { presentation, .. })
+            | Function::Eraser(Eraser { presentation, .. })
+            | Function::Hold(Hold { presentation, .. }) => (presentation, None, observed.seeds.contains(&entry.id.uid)),
             Function::Import(_) | Function::Nic(_) => continue,
         };
         match is_there {

@@ -24,6 +24,10 @@ pub enum Step {
         id: ExposureId,
         machine: String,
     },
+    WriteHold {
+        id: ExposureId,
+        machine: String,
+    },
     /// `driver`: whose connection holds the blocks; `None`: the seed's image does.
     ExposeDisk {
         id: ExposureId,
@@ -98,6 +102,7 @@ pub enum StepKind {
     Connect,
     WriteSeed,
     WriteEraser,
+    WriteHold,
     Expose,
     Plug,
     LinkUp,
@@ -121,6 +126,7 @@ impl Step {
             | Self::Claim { id, .. }
             | Self::WriteSeed { id, .. }
             | Self::WriteEraser { id, .. }
+            | Self::WriteHold { id, .. }
             | Self::ExposeDisk { id, .. }
             | Self::ExposeNic { id, .. }
             | Self::Plug { id, .. }
@@ -145,6 +151,7 @@ impl Step {
             Self::Connect { .. } => StepKind::Connect,
             Self::WriteSeed { .. } => StepKind::WriteSeed,
             Self::WriteEraser { .. } => StepKind::WriteEraser,
+            Self::WriteHold { .. } => StepKind::WriteHold,
             Self::ExposeDisk { .. } | Self::ExposeNic { .. } => StepKind::Expose,
             Self::Plug { .. } => StepKind::Plug,
             Self::LinkUp { .. } => StepKind::LinkUp,
@@ -171,6 +178,7 @@ impl StepKind {
             Self::Connect => "ConnectFailed",
             Self::WriteSeed => "SeedFailed",
             Self::WriteEraser => "EraserFailed",
+            Self::WriteHold => "HoldFailed",
             Self::Expose => "ExposeFailed",
             Self::Plug => "PlugFailed",
             Self::LinkUp => "LinkUpFailed",

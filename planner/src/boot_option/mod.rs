@@ -14,6 +14,7 @@
 //! is not used: that an option is the only one, or the first; an EUI-64 of zeros; a name of ours; a slot's number. An option
 //! of an installed system (`HD(…)`) is bound to no disk: copies of one image have the same partition.
 
+pub mod discovery;
 mod learnt;
 mod path;
 mod text;

@@ -89,6 +89,49 @@ pub(super) fn may_be_unseen(host: Host<'_>, seen: &HostObserved) -> bool {
     helps && !is_listed(host, seen)
 }
 
+/// The option of the boot disk. Where the disk was found stays on record.
+fn chosen(host: Host<'_>, seen: &HostObserved, draft: &mut Draft) -> (Own, Result<Choice, Refusal>) {
+    let record = annotation(&host.hardware.metadata, labels::BOOT_PATH);
+    let learnt = learnt(host, seen);
+    let own = own(host, learnt.as_ref().map(|learnt| learnt.path.clone()));
+    let choice = boot_option::choose(named(host), &own, &seen.boot.options);
+    let proven = match &choice {
+        Ok(Choice::Option { path: Some(path), .. }) => Some(Learnt::new(path.clone(), Some(&controller(host)), seen)),
+        _ => None,
+    };
+    let path = proven.or(learnt).map(|learnt| learnt.to_string());
+    if path.as_deref() != record {
+        draft.act(Action::RememberBootPath { name: host.name().to_owned(), path });
+    }
+    (own, choice)
+}
+
+/// What a look for the boot disk in the firmware's list finds.
+pub(super) enum Found {
+    Listed,
+    /// It is not there, or not yet.
+    Unlisted(Reason),
+    /// No look at the list will find it.
+    Nobody(Reason),
+}
+
+/// Looks for the boot disk, and keeps where it was found. Nothing is changed at the BMC.
+pub(super) fn find(host: Host<'_>, seen: &HostObserved, draft: &mut Draft) -> Found {
+    let (own, choice) = chosen(host, seen, draft);
+    match choice {
+        Ok(_) => Found::Listed,
+        Err(Refusal::NotListed) => {
+            Found::Unlisted(refused(host, Refusal::NotListed, named(host), &own, &seen.boot.options))
+        }
+        Err(refusal) => Found::Nobody(refused(host, refusal, named(host), &own, &seen.boot.options)),
+    }
+}
+
+/// The next start is into the firmware's setup; `None`: it is so, as the BMC last showed.
+pub(super) fn into_setup(o: &Owned<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    made(o, host.hardware, BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi }, now, draft)
+}
+
 /// What makes the host boot from its DPU.
 fn wanted(host: Host<'_>, seen: &HostObserved, disk: Disk, draft: &mut Draft) -> Result<BootChange, Reason> {
     let (hardware, boot) = (host.name().to_owned(), &seen.boot);
@@ -97,18 +140,7 @@ fn wanted(host: Host<'_>, seen: &HostObserved, disk: Disk, draft: &mut Draft) ->
     if let Some(named) = named.filter(|named| boot.order.iter().any(|reference| reference == named)) {
         return Ok(first(named.to_owned()));
     }
-    let record = annotation(&host.hardware.metadata, labels::BOOT_PATH);
-    let learnt = learnt(host, seen);
-    let own = own(host, learnt.as_ref().map(|learnt| learnt.path.clone()));
-    let choice = boot_option::choose(named, &own, &boot.options);
-    let proven = match &choice {
-        Ok(Choice::Option { path: Some(path), .. }) => Some(Learnt::new(path.clone(), Some(&controller(host)), seen)),
-        _ => None,
-    };
-    let path = proven.or(learnt).map(|learnt| learnt.to_string());
-    if path.as_deref() != record {
-        draft.act(Action::RememberBootPath { name: hardware.clone(), path });
-    }
+    let (own, choice) = chosen(host, seen, draft);
     let lacks = |lacks: String| -> Result<BootChange, Reason> {
         Err(Blocked::BootOrderUnsupported { hardware: hardware.clone(), lacks }.into())
     };
@@ -238,8 +270,7 @@ fn setup_first(o: &Owned<'_>, host: Host<'_>, seen: &HostObserved, now: Timestam
     if given_up || !seen.boot.allowed_next.contains(&BootSource::Setup) {
         return Next::FromDpu;
     }
-    let change = BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi };
-    made(o, host.hardware, change, now, draft).map_or(Next::SetupFirst, Next::Not)
+    into_setup(o, host, now, draft).map_or(Next::SetupFirst, Next::Not)
 }
 
 fn goes_to_setup(seen: &HostObserved) -> bool {

@@ -9,7 +9,8 @@ use super::observed::{Belongings, Leftovers};
 use super::plan::{Action, Disruptive};
 use super::release::{pods_leave, take_back, unclaim};
 use super::situation::{Owned, Owner, granted_on, held, is_bare, is_granted, most_likely, vetted_of};
-use super::{erase, install, status};
+use super::{discover, erase, install, status};
+use crate::boot_option::discovery;
 use crate::erase::PowerRecord;
 use crate::host::BmcNeed;
 use crate::meta::{annotation, name};
@@ -92,6 +93,9 @@ fn left_on(own: &Belongings) -> Option<&Hardware> {
 fn release(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let held = o.held();
     if let Some(hardware) = held.first() {
+        if discovery::is_under_way(&hardware.metadata) {
+            return discover::plan(o, hardware, now, draft);
+        }
         if (is_bare(hardware) || erase::is_begun(hardware))
             && let Some(reason) = erase::plan(o, hardware, now, draft)
         {

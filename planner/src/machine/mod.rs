@@ -12,6 +12,7 @@ mod asks;
 mod attach;
 mod boot;
 pub mod claim;
+mod discover;
 mod draft;
 mod elsewhere;
 mod erase;

@@ -7,6 +7,7 @@ pub use crate::writer::{CreateVolumeAttachment, FenceOrder, TakeHold, rests_on_s
 
 use super::observed::ContentSeen;
 use super::steps::Steps;
+use crate::boot_option::discovery;
 use crate::erase::{self, Report};
 use crate::host::{BootChange, MediumChange, PowerAction};
 use crate::install::Record;
@@ -286,6 +287,11 @@ pub enum Action {
     RememberBootPath {
         name: String,
         path: Option<String>,
+    },
+    /// Beside the claim: how the discovery of the boot option ended.
+    RecordDiscovery {
+        name: String,
+        record: discovery::Record,
     },
     /// By what the BMC was asked when the server booted from the network, for the next time; `None`: by what is asked for first.
     RememberNetboot {

@@ -15,7 +15,7 @@
 use super::boot;
 use super::draft::Draft;
 use super::observed::Belongings;
-use super::situation::{Host, Reading, SETTLE, Situation, Want};
+use super::situation::{Host, Owned, Reading, SETTLE, Situation, Want};
 use crate::host::{BmcNeed, BootSource, HostObserved, Post, PowerAction, PowerState};
 use crate::writer::down;
 use jiff::{SignedDuration, Timestamp};
@@ -79,10 +79,10 @@ pub(super) fn begin(o: &Situation<'_>, host: Host<'_>, starts: bool, now: Timest
         draft.need_bmc(BmcNeed::Now);
         return Begin::No;
     }
-    if !host.shares_power() || record.started_boot_id == host.boot_id() || !is_on(o) {
+    if !host.shares_power() || record.started_boot_id == host.boot_id() || !is_on(&o.owned) {
         return Begin::No;
     }
-    if goes_on || is_whole(o, Wait::ToStandStill, now, draft) { Begin::Now } else { Begin::Soon }
+    if goes_on || is_whole(&o.owned, Wait::ToStandStill, now, draft) { Begin::Now } else { Begin::Soon }
 }
 
 /// The host of a DPU that shares its power was powered on into its setup, and not reset since.
@@ -96,8 +96,8 @@ fn is_lost(o: &Situation<'_>, now: Timestamp) -> bool {
     record.in_setup && record.reset_may_be_lost() && record.at.is_some_and(|at| now >= at + SETTLE)
 }
 
-fn is_on(o: &Situation<'_>) -> bool {
-    matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On))
+fn is_on(o: &Owned<'_>) -> bool {
+    matches!(o.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On))
 }
 
 /// Of a host that is in its setup, or on the way there. `presented`: all that the machine has.
@@ -115,10 +115,10 @@ pub(super) fn stage(
     match record.action {
         // Once all is presented it is reset: into the setup again, or from the disk.
         Some(PowerAction::On) if host.shares_power() => {
-            (!is_listed(o, host) && (!presented || !is_on(o))).then_some(Setup::Running)
+            (!is_listed(&o.owned, host) && (!presented || !is_on(&o.owned))).then_some(Setup::Running)
         }
-        Some(PowerAction::WarmReset) if is_lost(o, now) || is_over(o, host, now, draft) => None,
-        Some(PowerAction::On) if is_over(o, host, now, draft) => Some(Setup::Over),
+        Some(PowerAction::WarmReset) if is_lost(o, now) || is_over(&o.owned, host, now, draft) => None,
+        Some(PowerAction::On) if is_over(&o.owned, host, now, draft) => Some(Setup::Over),
         Some(PowerAction::On | PowerAction::WarmReset) => Some(Setup::Running),
         // Powered off already, and not off yet.
         _ => Some(Setup::Over),
@@ -131,11 +131,11 @@ pub(super) fn look(o: &Belongings, now: Timestamp, draft: &mut Draft) {
 }
 
 /// The disk is in a list that is whole, or will not come any more.
-fn is_over(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> bool {
+pub(super) fn is_over(o: &Owned<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> bool {
     is_whole(o, if is_listed(o, host) { Wait::ToStandStill } else { Wait::ForTheDisk }, now, draft)
 }
 
-fn is_listed(o: &Situation<'_>, host: Host<'_>) -> bool {
+fn is_listed(o: &Owned<'_>, host: Host<'_>) -> bool {
     o.bmc.host.last().is_some_and(|seen| boot::is_listed(host, seen))
 }
 
@@ -146,7 +146,7 @@ enum Wait {
 }
 
 /// The list of a host that is on has been the same for long enough since the last action, or that was long ago.
-fn is_whole(o: &Situation<'_>, wait: Wait, now: Timestamp, draft: &mut Draft) -> bool {
+fn is_whole(o: &Owned<'_>, wait: Wait, now: Timestamp, draft: &mut Draft) -> bool {
     let (true, Some(seen), Some(read_at)) = (is_on(o), o.bmc.host.last(), o.bmc.read_at) else { return false };
     let (whole, told, longest) = match seen.post {
         Post::InSetup | Post::Done => (WHOLE, TOLD, LONGEST),
@@ -154,7 +154,7 @@ fn is_whole(o: &Situation<'_>, wait: Wait, now: Timestamp, draft: &mut Draft) ->
         Post::Running => (WHOLE_IN_POST, LONGEST_IN_POST, LONGEST_IN_POST),
     };
     let wait = if wait == Wait::ToStandStill { whole } else { told };
-    let at = o.owned.record.at;
+    let at = o.record.at;
     let same_since = o.bmc.listing_since.unwrap_or(read_at);
     let same_since = at.map_or(same_since, |at| same_since.max(at));
     if read_at >= same_since + wait || at.is_some_and(|at| now >= at + longest) {

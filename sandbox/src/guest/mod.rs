@@ -24,6 +24,7 @@ mod debian;
 mod disk;
 mod formatters;
 mod hardware;
+pub mod hold;
 mod installer;
 mod kernel;
 

@@ -49,6 +49,7 @@ pub mod bare;
 pub mod bmc_objects;
 mod bmcs;
 mod boot;
+pub mod boot_discovery;
 pub mod choice;
 pub mod counted;
 pub mod csi;

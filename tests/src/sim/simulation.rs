@@ -34,6 +34,7 @@ pub struct Simulation {
     agents: BTreeMap<String, Lives>,
     /// What controllers that are started from now on tell BMCs of the installer's ISO.
     pub installer_iso: Option<InstallerIso>,
+    pub discover_boot_options: bool,
     /// Of the cluster that was there first.
     _dir: Option<tempfile::TempDir>,
 }
@@ -68,6 +69,7 @@ impl Simulation {
             pages: BTreeMap::new(),
             agents: BTreeMap::new(),
             installer_iso: None,
+            discover_boot_options: false,
             _dir: Some(dir),
         };
         simulation.furnish();
@@ -89,6 +91,7 @@ impl Simulation {
             pages: BTreeMap::new(),
             agents: BTreeMap::new(),
             installer_iso: None,
+            discover_boot_options: false,
             _dir: None,
         };
         other.furnish();
@@ -201,6 +204,7 @@ impl Simulation {
             holder_pull_secrets: Vec::new(),
             discovers: true,
             installer_iso: self.installer_iso.clone(),
+            discover_boot_options: self.discover_boot_options,
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,

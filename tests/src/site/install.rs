@@ -117,6 +117,7 @@ impl Site {
             "filePool.storageClass.isDefault=true".to_owned(),
             "agent.bootIdFile=/run/metalplane/boot-id".to_owned(),
             "agent.eraserArguments[0]=console=ttyS0".to_owned(),
+            "inventory.discoverBootOptions=true".to_owned(),
             format!("agent.enabled={pods}"),
             format!("controller.enabled={pods}"),
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),

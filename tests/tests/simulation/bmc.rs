@@ -14,7 +14,7 @@ use tests::sim::Simulation;
 use tests::sim::faults::{Fault, Plan};
 use tests::sim::host::{Host, HostBmc, Manners, Shared};
 use tests::sim::random::Random;
-use tests::sim::{bmc_objects, elsewhere, erased, new_server, upkeep};
+use tests::sim::{bmc_objects, boot_discovery, elsewhere, erased, new_server, upkeep};
 
 struct Rack {
     host: Arc<Host>,
@@ -176,6 +176,33 @@ fn a_new_server_whose_dpu_shares_its_power_boots_nothing_else() {
                 0 => new_server::forgotten(&s).await,
                 1 => new_server::on_before(&s).await,
                 _ => new_server::never_shared(&s).await,
+            }
+        });
+        ended.unwrap_or_else(|error| panic!("{scenario}: {error}"));
+    }
+}
+
+#[test]
+fn the_boot_option_of_a_server_that_joins_is_found_before_there_is_a_machine() {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wide(3)), |plan| {
+        simulate(async { boot_discovery::listed(&mut Simulation::start(1, seed(), plan.clone())).await })
+    });
+}
+
+#[test]
+fn a_boot_option_is_looked_for_without_harm() {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wide(3)), |plan| {
+        simulate(async { boot_discovery::shared(&mut shares_power(plan.clone())).await })
+    });
+    for scenario in 0..5 {
+        let ended = simulate(async {
+            let mut s = Simulation::start(1, seed(), Plan::None);
+            match scenario {
+                0 => boot_discovery::on_before(&mut s).await,
+                1 => boot_discovery::never(&mut s).await,
+                2 => boot_discovery::awaited(&mut s).await,
+                3 => boot_discovery::abandoned(&mut s).await,
+                _ => boot_discovery::silent(&mut s).await,
             }
         });
         ended.unwrap_or_else(|error| panic!("{scenario}: {error}"));

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use system::{EXECUTABLE, Member};
+use system::{DATA, EXECUTABLE, Member};
 
 pub(crate) use installer::{Options as InstallerOptions, of_release as installer_of_release, run as installer};
 pub(crate) use locked::{lay_out as lay_out_node_programs, renew as lock_packages};
@@ -77,8 +77,8 @@ struct Image {
     beside: &'static [&'static str],
     /// Programs of the system that it runs.
     system: &'static [&'static str],
-    /// It has servers boot the installer.
-    eraser: bool,
+    /// It presents disks of its own to servers: one with the installer, and one from which nothing starts.
+    of_servers: bool,
 }
 
 /// What `csi` starts on a node.
@@ -87,7 +87,7 @@ const NODE_PROGRAMS: &[&str] =
 
 const IMAGES: [Image; 11] = [
     Image { roots: true, ..ours("controller", "controller") },
-    Image { roots: true, beside: &["metalplane"], eraser: true, ..ours("dpu-agent", "agent") },
+    Image { roots: true, beside: &["metalplane"], of_servers: true, ..ours("dpu-agent", "agent") },
     Image { roots: true, ..ours("boot", "boot") },
     Image { system: NODE_PROGRAMS, ..ours("csi", "csi") },
     ours("pause", "holder"),
@@ -100,7 +100,7 @@ const IMAGES: [Image; 11] = [
 ];
 
 const fn ours(name: &'static str, value: &'static str) -> Image {
-    Image { name, source: Source::Cargo, value, roots: false, beside: &[], system: &[], eraser: false }
+    Image { name, source: Source::Cargo, value, roots: false, beside: &[], system: &[], of_servers: false }
 }
 
 const fn theirs(name: &'static str, module: &'static str, value: &'static str) -> Image {
@@ -132,9 +132,9 @@ fn write_chosen(
     for architecture in architectures {
         built.push((*architecture, build(root, chosen, release, *architecture)?));
     }
-    let eraser = match chosen.iter().any(|image| image.eraser) {
-        true => installer::eraser(root, release, out)?,
-        false => None,
+    let of_servers = match chosen.iter().any(|image| image.of_servers) {
+        true => installer::eraser(root, release, out)?.into_iter().chain(hold(release)?).collect(),
+        false => Vec::new(),
     };
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
@@ -142,7 +142,7 @@ fn write_chosen(
         for (architecture, programs) in &built {
             if programs.contains_key(image.name) {
                 let mut members = members(root, image, programs, release.map(|_| *architecture))?;
-                members.extend(eraser.clone().filter(|_| image.eraser));
+                members.extend(of_servers.iter().filter(|_| image.of_servers).cloned());
                 variants.push(Variant { architecture: *architecture, members });
             }
         }
@@ -190,6 +190,22 @@ fn members(
         members.push(roots::member(root)?);
     }
     Ok(members)
+}
+
+/// The programs of hold disks.
+fn hold(release: Option<&Release>) -> Result<Vec<Member>> {
+    match release {
+        Some(_) => locked::hold(),
+        None => {
+            let programs = sandbox::guest::hold::hold(&sandbox::args::cache_folder())?;
+            Ok(programs.into_iter().map(|(source, name)| hold_member(source, name)).collect())
+        }
+    }
+}
+
+fn hold_member(source: PathBuf, name: &str) -> Member {
+    let machine = sandbox::guest::hold::ARCHITECTURE.machine();
+    Member { source, inside: format!("/usr/share/metalplane/hold-{machine}/{name}"), mode: DATA }
 }
 
 /// The references of every image in the folder, of this call or an earlier one, by their keys in the chart's values.

@@ -158,7 +158,7 @@ fn attached(c: &Controller, dpu: &str) -> BTreeMap<String, String> {
     let owners = disks.chain(nics.map(|nic| nic.spec.owner.clone())).filter(|owner| !is_image(owner));
     let told = |owner: &OwnerReference| match is_machine(owner) {
         true => format!("machine '{}'", owner.name),
-        false => format!("Pod '{}'", owner.name),
+        false => format!("{} '{}'", owner.kind, owner.name),
     };
     owners.map(|owner| (owner.uid.clone(), told(&owner))).collect()
 }

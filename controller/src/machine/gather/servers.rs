@@ -93,6 +93,11 @@ fn unfit(c: &Controller, by: (Work, &Key), o: &Observed) -> BTreeMap<String, Rea
     o.dpus.iter().filter_map(|seen| Some((seen.name().to_owned(), of(&seen.dpu)?))).collect()
 }
 
+/// The Workflow, Job or machine that has this server, or is about to, for one that is no machine.
+pub(crate) fn busy_with(c: &Controller, hardware: &Arc<Hardware>) -> Option<String> {
+    busy(c, &Key::default(), std::slice::from_ref(hardware)).into_values().next()
+}
+
 /// By the name of a Hardware: the Workflow or Job that is no machine's and runs there, or another machine that is about to claim it.
 fn busy(c: &Controller, machine: &Key, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
     let names = hardware.iter().map(|hardware| name(&hardware.metadata));

@@ -125,6 +125,7 @@ fn create(
         }),
         seed_secret_name: None,
         eraser: None,
+        hold: None,
         import: None,
         bus: disk.bus,
         slot: if disk.boot_order == Some(1) { DiskSlot::Boot } else { DiskSlot::HotPlug },

@@ -70,6 +70,7 @@ fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
         volume: None,
         seed_secret_name: Some(format!("seed-{}", names::short(o.uid(), 12))),
         eraser: None,
+        hold: None,
         import: None,
         bus: DiskBus::NVMe,
         slot: DiskSlot::Seed,

@@ -15,6 +15,7 @@ use super::observed::{Belongings, DpuSeen, Observed};
 use super::plan::Action;
 use super::situation::{Situation, dpu_of, granted_on, in_use};
 use crate::about::About;
+use crate::boot_option::discovery;
 use crate::dpu::eraser;
 use crate::dpu::not_ready;
 use crate::meta::{annotation, label, name, uid};
@@ -191,7 +192,11 @@ fn is_free(hardware: &Hardware) -> Result<(), Reason> {
     }
     if let Some(claimer) = annotation(meta, labels::CLAIMED_BY) {
         let by = annotation(meta, labels::CLAIMED_BY_NAME).unwrap_or(claimer);
-        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+        let by = match discovery::is_under_way(meta) {
+            true => format!("{by}, whose boot option the controller looks for"),
+            false => format!("machine '{by}'"),
+        };
+        return Err(Waiting::HardwareTaken { hardware: hardware_name, by }.into());
     }
     Ok(())
 }

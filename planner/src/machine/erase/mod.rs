@@ -9,6 +9,7 @@
 pub(super) mod presented;
 
 use crate::about::About;
+use crate::boot_option::discovery;
 use crate::dpu::eraser;
 use crate::erase::{self, Disk, NO_WORKFLOW, Phase, Record, Report, is_recorded};
 use crate::machine::claim;
@@ -84,6 +85,10 @@ pub(super) fn plan(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &m
 
 /// By which policy; of a server without a DPU only once something was begun there.
 fn due(o: &Owned<'_>, hardware: &Hardware) -> Option<String> {
+    // Nobody has run there.
+    if discovery::is_under_way(&hardware.metadata) {
+        return None;
+    }
     // Of a machine that is gone nobody knows more than the Hardware, which may have been registered anew.
     if !o.owner.is_gone() {
         // A power action is on record before it is sent.

@@ -133,6 +133,7 @@ fn attachment(o: &Owned<'_>, host: Host<'_>, made: String, disk: String) -> Disk
         volume: None,
         seed_secret_name: None,
         eraser: Some(Eraser { machine: eraser::machine(host.hardware).to_owned() }),
+        hold: None,
         import: None,
         bus: bus.unwrap_or(DiskBus::NVMe),
         slot: DiskSlot::Boot,

@@ -75,7 +75,7 @@ pub fn volume() -> Volume {
 
 /// One of the five kinds by number.
 pub fn function(number: u8) -> Function {
-    match number % 5 {
+    match number % 6 {
         0 => Function::Disk { volume: volume(), presentation: presentation() },
         1 => Function::Nic(Nic {
             mac: "02:00:00:00:00:01".into(),
@@ -92,7 +92,8 @@ pub fn function(number: u8) -> Function {
             ca_bundle: None,
             format: ImageFormat::Raw,
         }),
-        _ => Function::Eraser(Eraser { machine: "x86_64".into(), presentation: presentation() }),
+        4 => Function::Eraser(Eraser { machine: "x86_64".into(), presentation: presentation() }),
+        _ => Function::Hold(Hold { machine: "x86_64".into(), presentation: presentation() }),
     }
 }
 
@@ -354,6 +355,7 @@ impl World {
             Step::Claim { .. }
             | Step::WriteSeed { .. }
             | Step::WriteEraser { .. }
+            | Step::WriteHold { .. }
             | Step::Resize { .. }
             | Step::Limit { .. } => {}
         }
