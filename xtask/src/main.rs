@@ -34,6 +34,7 @@ mod programs;
 mod push;
 mod release;
 mod test;
+mod third_party;
 
 use anyhow::{Context, Result};
 use args::Task;

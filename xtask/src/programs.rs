@@ -29,6 +29,11 @@ const RELEASED: [&str; 7] = ["boot", "bmctl", "controller", "csi", "dpu-agent", 
 /// The CNI plugin's package, program and profile: it is read from the disk for each pod, and waits for the agent most of its time.
 const PLUGIN: (&str, &str, &str) = ("cni", "metalplane", "plugin");
 
+/// The package that has a program.
+pub(crate) fn package(program: &str) -> &str {
+    if program == PLUGIN.1 { PLUGIN.0 } else { program }
+}
+
 /// The same of what ships: of these packages alone, so that nothing that only a test asks of a library is in it, with the commit in
 /// each program, and with no path of the machine that builds it.
 pub(crate) fn release(

@@ -18,7 +18,8 @@ mod roots;
 mod system;
 
 use crate::native;
-use crate::programs::{Release, VERSION};
+use crate::programs::{self, Release, VERSION};
+use crate::third_party;
 use anyhow::{Context, Result, ensure};
 use sandbox::architecture::Architecture;
 use sandbox::oci::{self, Description};
@@ -81,6 +82,9 @@ struct Image {
     of_servers: bool,
 }
 
+/// In an image: the licences of what is compiled into its programs.
+const NOTICE: &str = "/usr/share/doc/metalplane/third-party";
+
 /// What `csi` starts on a node.
 const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
@@ -142,6 +146,9 @@ fn write_chosen(
         for (architecture, programs) in &built {
             if programs.contains_key(image.name) {
                 let mut members = members(root, image, programs, release.map(|_| *architecture))?;
+                if release.is_some() {
+                    members.push(notice(root, image, *architecture, out)?);
+                }
                 members.extend(of_servers.iter().filter(|_| image.of_servers).cloned());
                 variants.push(Variant { architecture: *architecture, members });
             }
@@ -190,6 +197,24 @@ fn members(
         members.push(roots::member(root)?);
     }
     Ok(members)
+}
+
+/// The licences of what is compiled into the image's programs.
+fn notice(root: &Path, image: &Image, architecture: Architecture, out: &Path) -> Result<Member> {
+    let works = match image.source {
+        Source::Go(module) => third_party::of_go(root, module, image.name)?,
+        Source::Cargo | Source::Spdk => {
+            let packages: Vec<&str> =
+                [image.name].iter().chain(image.beside).map(|name| programs::package(name)).collect();
+            third_party::of_rust(root, &packages, architecture)?
+        }
+    };
+    let folder = out.join("third-party");
+    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let source = folder.join(format!("{}-{architecture}", image.name));
+    let text = third_party::notice(&format!("The image {}", image.name), works);
+    fs::write(&source, text).with_context(|| format!("write {}", source.display()))?;
+    Ok(Member { source, inside: NOTICE.to_owned(), mode: DATA })
 }
 
 /// The programs of hold disks.
@@ -247,8 +272,8 @@ fn build(
     let ours: Vec<&'static str> = own.chain(images.iter().flat_map(|image| image.beside.iter().copied())).collect();
     if !ours.is_empty() {
         programs.extend(match release {
-            Some(release) => crate::programs::release(root, &ours, release, architecture)?,
-            None => crate::programs::build(root, &ours)?,
+            Some(release) => programs::release(root, &ours, release, architecture)?,
+            None => programs::build(root, &ours)?,
         });
     }
     for image in images {

@@ -6,6 +6,7 @@
 //! | `charts/` | both charts as helm takes them; the references of these very images are in the values |
 //! | `installer/` | kernel and initramfs of the system that installs a server over the network, of each architecture, and what the kernel's licence wants beside it |
 //! | `bmctl-linux-ARCH` | the command line program, of each architecture |
+//! | `third-party.txt` | the licences of what is compiled into `bmctl` and the installer; each image has those of its own programs |
 //! | `install.md` | the commands, in their order |
 //! | `SHA256SUMS` | of every other file |
 //!
@@ -16,6 +17,7 @@ mod chart;
 
 use crate::image;
 use crate::programs::{self, Release, VERSION};
+use crate::third_party;
 use anyhow::{Context, Result};
 use sandbox::architecture::Architecture;
 use sha2::{Digest, Sha256};
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 const INSTALL: &str = include_str!("install.md");
 pub(crate) const SUMS: &str = "SHA256SUMS";
+const NOTICE: &str = "third-party.txt";
 
 /// By which a site is told to install a release.
 pub(crate) const VARIABLE: &str = "METALPLANE_RELEASE";
@@ -73,6 +76,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<PathBuf> {
         let copy = out.join(bmctl(*architecture));
         fs::copy(program, &copy).with_context(|| format!("copy {} to {}", program.display(), copy.display()))?;
     }
+    let mut works = Vec::new();
+    for architecture in &architectures {
+        works.extend(third_party::of_rust(root, &["bmctl", "installer"], *architecture)?);
+    }
+    fs::write(out.join(NOTICE), third_party::notice("Each of bmctl and the installer", works))
+        .with_context(|| format!("write {NOTICE}"))?;
     let text = INSTALL.replace("{version}", VERSION).replace("{commit}", &release.commit);
     let names: Vec<&str> = architectures.iter().map(|architecture| architecture.name()).collect();
     fs::write(out.join("install.md"), text.replace("{architectures}", &names.join(" and ")))
