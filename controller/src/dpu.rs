@@ -10,6 +10,7 @@ use crate::objects;
 use crate::work::Work;
 use crate::{machine, went_back};
 use api::conditions::{self, EXPOSURES_KNOWN, READY};
+use api::tinkerbell::Hardware;
 use api::{DiskAttachment, Dpu, NicAttachment, labels, names};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
@@ -116,7 +117,12 @@ fn discovery(c: &Controller, dpu: &Dpu) -> DiscoverySeen {
     let on = IndexKey::names::<Dpu>("", name(&dpu.metadata));
     let attached = !c.world.disks.by(&on).is_empty() || !c.world.nics.by(&on).is_empty();
     let busy = hardware.as_ref().and_then(|hardware| machine::gather::servers::busy_with(c, hardware));
-    DiscoverySeen { hardware, busy, attached }
+    let before = hardware.as_ref().and_then(|hardware| {
+        let in_it = c.world.dpus.by(&IndexKey::names::<Hardware>("", name(&hardware.metadata)));
+        let approved = in_it.iter().filter(|other| other.spec.approved).map(|other| name(&other.metadata));
+        approved.min().filter(|first| *first != name(&dpu.metadata)).map(str::to_owned)
+    });
+    DiscoverySeen { hardware, busy, attached, before }
 }
 
 /// The word of silence is not written over a word of the agent before the Lease was read from quorum once more: the agent says that it

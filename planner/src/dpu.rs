@@ -69,6 +69,8 @@ pub struct DiscoverySeen {
     pub busy: Option<String>,
     /// Something is in the Dpu's namespace.
     pub attached: bool,
+    /// Another Dpu in that server, which machines there would have.
+    pub before: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,15 @@
 //! Whether the boot option of a DPU's disk is known before a machine is there, and whether the server is taken to find it
 //! ([`crate::machine`], *discover*).
 
-use super::{Observed, hold};
+use super::{DiscoverySeen, Observed, hold};
 use crate::boot_option::Learnt;
 use crate::boot_option::discovery::{Outcome, Record, is_under_way};
 use crate::enrol::is_unapproved;
 use crate::meta::{annotation, label, name, uid};
 use api::conditions::{self, ConditionStatus, is_true};
 use api::dpu::Maintenance;
+use api::labels;
 use api::tinkerbell::Hardware;
-use api::{Dpu, labels, names};
 use jiff::{SignedDuration, Timestamp};
 
 /// How often a server is looked at that somebody has.
@@ -34,7 +34,10 @@ pub(super) fn judge(o: &Observed, now: Timestamp) -> Option<Verdict> {
     let waits = |message: String| verdict(ConditionStatus::Unknown, "NotLookedFor", message);
     let Some(hardware) = hardware else { return waits("spec.hardwareRef names no Hardware that is there".to_owned()) };
     let meta = &hardware.metadata;
-    let controller = controller(dpu);
+    let Some(controller) = dpu.status.as_ref().and_then(|status| status.boot_controller.as_ref()) else {
+        return waits("the DPU's agent has not told its boot controller".to_owned());
+    };
+    let controller = controller.serial_number.clone();
     if let Some(option) = annotation(meta, labels::BOOT_OPTION) {
         return verdict(ConditionStatus::True, "Named", format!("an administrator names it: '{option}'"));
     }
@@ -60,7 +63,7 @@ pub(super) fn judge(o: &Observed, now: Timestamp) -> Option<Verdict> {
         };
         return verdict(status, reason, record.message);
     }
-    if let Some(why) = forbidden(o, hardware, seen.busy.as_deref(), seen.attached) {
+    if let Some(why) = forbidden(o, hardware, seen) {
         let again = (seen.busy.is_some() || seen.attached).then(|| now + EVERY);
         return waits(why).map(|verdict| Verdict { again, ..verdict });
     }
@@ -76,13 +79,8 @@ pub(super) fn judge(o: &Observed, now: Timestamp) -> Option<Verdict> {
     })
 }
 
-fn controller(dpu: &Dpu) -> String {
-    let told = dpu.status.as_ref().and_then(|status| status.boot_controller.as_ref());
-    told.map_or_else(|| names::boot_serial(name(&dpu.metadata)), |told| told.serial_number.clone())
-}
-
 /// Why the server is not taken now.
-fn forbidden(o: &Observed, hardware: &Hardware, busy: Option<&str>, attached: bool) -> Option<String> {
+fn forbidden(o: &Observed, hardware: &Hardware, seen: &DiscoverySeen) -> Option<String> {
     let (dpu, meta) = (&*o.dpu, &hardware.metadata);
     let none = api::dpu::DpuStatus::default();
     let status = dpu.status.as_ref().unwrap_or(&none);
@@ -105,14 +103,16 @@ fn forbidden(o: &Observed, hardware: &Hardware, busy: Option<&str>, attached: bo
         "the server is not verified: see the condition HostVerified"
     } else if !status.orphans.is_empty() {
         "the Dpu reports orphans"
-    } else if attached {
+    } else if seen.attached {
         "disks or NICs are attached to the Dpu"
     } else if meta.deletion_timestamp.is_some() || is_unapproved(hardware) || hardware.spec.bmc_ref.is_none() {
         "the Hardware is not approved, has no spec.bmcRef, or is being deleted"
     } else if let Some(by) = taken {
         return Some(format!("'{by}' has the server: a machine's start finds the disk"));
-    } else if let Some(by) = busy {
+    } else if let Some(by) = &seen.busy {
         return Some(format!("{by} has the server"));
+    } else if let Some(other) = &seen.before {
+        return Some(format!("Dpu '{other}' is in the server too, and machines there are given that one"));
     } else {
         return hold::missing(dpu, hardware);
     };
@@ -122,9 +122,10 @@ fn forbidden(o: &Observed, hardware: &Hardware, busy: Option<&str>, attached: bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dpu::{DiscoverySeen, tests::observed};
+    use crate::dpu::tests::observed;
     use crate::host::PowerState;
-    use api::dpu::{DpuCapacity, HardwareReference, PowerDomain};
+    use api::Dpu;
+    use api::dpu::{BootController, DpuCapacity, HardwareReference, PowerDomain};
     use api::tinkerbell::hardware::TypedLocalObjectReference;
     use std::sync::Arc;
 
@@ -137,6 +138,7 @@ mod tests {
         status.namespace = Some("metalplane-dpu-dpu-1".to_owned());
         status.capacity = Some(DpuCapacity::default());
         status.holds = vec!["x86_64".to_owned()];
+        status.boot_controller = Some(BootController { serial_number: "MP1".to_owned(), ..BootController::default() });
         let now = Timestamp::UNIX_EPOCH;
         for said in [conditions::READY, conditions::HOST_VERIFIED] {
             conditions::set(&mut status.conditions, said, ConditionStatus::True, "Test", "", None, now);
@@ -145,7 +147,7 @@ mod tests {
         let mut hardware = Hardware::default();
         hardware.metadata.name = Some("server-1".to_owned());
         hardware.spec.bmc_ref = Some(TypedLocalObjectReference { name: "server-1".to_owned(), ..Default::default() });
-        o.discovery = Some(DiscoverySeen { hardware: Some(Arc::new(hardware)), busy: None, attached: false });
+        o.discovery = Some(DiscoverySeen { hardware: Some(Arc::new(hardware)), ..DiscoverySeen::default() });
         o
     }
 
@@ -192,6 +194,11 @@ mod tests {
         };
         assert_eq!(seen(|seen| seen.busy = Some("Job 'a'".to_owned())), ("NotLookedFor", false));
         assert_eq!(seen(|seen| seen.attached = true), ("NotLookedFor", false));
+        assert_eq!(
+            seen(|seen| seen.before = Some("dpu-0".to_owned())),
+            ("NotLookedFor", false),
+            "they would take turns"
+        );
         assert_eq!(seen(|seen| seen.hardware = None), ("NotLookedFor", false));
         let told = |change: fn(&mut Dpu)| {
             let mut o = site();
@@ -201,6 +208,7 @@ mod tests {
             word(&o)
         };
         assert_eq!(told(|_| ()), ("Discovering", true));
+        assert_eq!(told(|dpu| dpu.status.as_mut().expect("told").boot_controller = None), ("NotLookedFor", false));
         assert_eq!(told(|dpu| dpu.spec.approved = false), ("NotLookedFor", false));
         assert_eq!(told(|dpu| dpu.spec.maintenance = Maintenance::Drain), ("NotLookedFor", false));
         assert_eq!(told(|dpu| dpu.status.as_mut().expect("told").holds.clear()), ("NotLookedFor", false));
