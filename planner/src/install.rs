@@ -3,6 +3,7 @@
 //! It stands beside the claim, in the same object and under the same compare-and-swap. So no Workflow that was deleted, no status
 //! that was lost and no cache that is behind can let a server be installed twice.
 
+use crate::boot_option::discovery;
 use api::labels;
 use api::machine::BootStrategy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -69,6 +70,16 @@ pub fn strategy(hardware: &ObjectMeta) -> Option<BootStrategy> {
     Some(match annotation(hardware, labels::BOOT_STRATEGY) {
         Some("Workflow") => BootStrategy::Workflow,
         _ => BootStrategy::CloudDisk,
+    })
+}
+
+/// Who has claimed this Hardware, in words.
+pub fn claimer(hardware: &ObjectMeta) -> Option<String> {
+    let uid = annotation(hardware, labels::CLAIMED_BY)?;
+    let by = annotation(hardware, labels::CLAIMED_BY_NAME).unwrap_or(uid);
+    Some(match discovery::is_under_way(hardware) {
+        true => format!("{by}, whose boot option the controller looks for"),
+        false => format!("BareMetalMachine '{by}'"),
     })
 }
 

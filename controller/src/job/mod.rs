@@ -10,6 +10,8 @@ use crate::work::Work;
 use crate::{Controller, clock, objects};
 use api::labels;
 use api::tinkerbell::{Hardware, Job, Machine, Task};
+use planner::boot_option::discovery::is_under_way;
+use planner::install::claimer;
 use planner::job::{Action, Answer, Observed, Plan, Request, Sent, Server, is_over, plan, task_name};
 use planner::meta::{annotation, name, uid};
 use ports::{ErrorClass, PortError};
@@ -70,13 +72,15 @@ fn gather(c: &Controller, key: &Key, job: Arc<Job>) -> Observed {
 
 fn server(c: &Controller, job: &Job, hardware: &Hardware) -> Server {
     let meta = &hardware.metadata;
+    let is_discovery = is_under_way(meta);
     let claimed_by = annotation(meta, labels::CLAIMED_BY_NAME).or(annotation(meta, labels::CLAIMED_BY));
     let other = that_has(c, hardware).filter(|other| other.metadata.uid != job.metadata.uid);
+    let other = other.map(|other| format!("Job '{}'", name(&other.metadata)));
     Server {
         hardware: name(meta).to_owned(),
-        claimed_by: claimed_by.map(str::to_owned),
+        claimed_by: claimed_by.filter(|_| !is_discovery).map(str::to_owned),
         job: annotation(meta, labels::JOB).map(str::to_owned),
-        other: other.map(|other| name(&other.metadata).to_owned()),
+        other: other.or_else(|| claimer(meta).filter(|_| is_discovery)),
     }
 }
 

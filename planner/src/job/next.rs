@@ -137,7 +137,7 @@ fn hold(o: &Observed, since: Timestamp) -> Result<Option<Plan>, Stop> {
             continue;
         }
         if let Some(other) = &server.other {
-            return Err(Stop::Waits(format!("Job '{other}' has the server of Hardware '{hardware}'"), since));
+            return Err(Stop::Waits(format!("{other} has the server of Hardware '{hardware}'"), since));
         }
         let action = Some(Action::Hold { hardware: hardware.clone() });
         return Ok(Some(Plan { action, bmc: BmcNeed::Slow, ..Plan::default() }));

@@ -43,7 +43,7 @@ pub struct Server {
     pub claimed_by: Option<String>,
     /// The UID on record of the Job that has the server.
     pub job: Option<String>,
-    /// The name of that Job, if it is another one that exists and has not ended.
+    /// Who that is, if it is another Job that exists and has not ended; or a Dpu whose boot option is looked for.
     pub other: Option<String>,
 }
 

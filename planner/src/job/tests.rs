@@ -376,7 +376,7 @@ fn every_wait_ends_and_says_why() {
     assert!(w.failure().contains("no bmc.tinkerbell.org Machine 'bmc'"), "{}", w.failure());
 
     let mut w = World::new(power("off"), PowerState::On);
-    w.o.servers[0].other = Some("k".to_owned());
+    w.o.servers[0].other = Some("Job 'k'".to_owned());
     w.run(std::iter::empty());
     assert!(w.failure().contains("Job 'k' has the server"), "{}", w.failure());
 

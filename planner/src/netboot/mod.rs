@@ -105,11 +105,11 @@ impl fmt::Display for Why {
                 names.join("' and '")
             ),
             Self::Claimed { hardware, by } => {
-                write!(f, "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', whose disks its DPU presents")
+                write!(f, "Hardware '{hardware}' is claimed by {by}: its DPU presents disks")
             }
             Self::BootsLocally { hardware, by } => write!(
                 f,
-                "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', of which no installation is under way: it boots from \
+                "Hardware '{hardware}' is claimed by {by}, of which no installation is under way: it boots from \
                  its own disk"
             ),
             Self::Installed { hardware, workflow } => write!(
@@ -142,9 +142,7 @@ impl fmt::Display for Why {
 pub fn verdict(subject: &Subject<'_>) -> Verdict {
     let meta = &subject.hardware.metadata;
     let hardware = meta.name.clone().unwrap_or_default();
-    let annotations = meta.annotations.as_ref();
-    let annotation = |key: &str| annotations.and_then(|all| all.get(key)).cloned();
-    let by = || annotation(labels::CLAIMED_BY_NAME).or_else(|| annotation(labels::CLAIMED_BY)).unwrap_or_default();
+    let by = || install::claimer(meta).unwrap_or_default();
     match install::strategy(meta) {
         Some(BootStrategy::CloudDisk | BootStrategy::Auto) => {
             return Verdict::Nothing(Why::Claimed { hardware, by: by() });

@@ -1,9 +1,9 @@
 //! Which Workflows wait for another one of the same agent, or for the machine that has its server.
 
 use super::{Directory, is_of_machine};
-use crate::meta::{annotation, name};
+use crate::install;
+use crate::meta::name;
 use crate::workflow::{self, Ahead};
-use api::labels;
 use api::tinkerbell::Workflow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,9 +33,7 @@ impl Directory {
     fn claim(&self, agent: &str) -> Option<Ahead> {
         self.by_agent(agent).find_map(|hardware| {
             let meta = &hardware.metadata;
-            let by = annotation(meta, labels::CLAIMED_BY)?;
-            let by = annotation(meta, labels::CLAIMED_BY_NAME).unwrap_or(by).to_owned();
-            Some(Ahead::Claim { hardware: name(meta).to_owned(), by })
+            Some(Ahead::Claim { hardware: name(meta).to_owned(), by: install::claimer(meta)? })
         })
     }
 }

@@ -105,7 +105,7 @@ fn queued(status: &mut WorkflowStatus, awaited: &[&str], ahead: impl Fn(&str) ->
         }
         Some((agent, Ahead::Claim { hardware, by })) => {
             let message = format!(
-                "agent '{agent}' is that of Hardware '{hardware}', which BareMetalMachine '{by}' has claimed: this Workflow goes on when \
+                "agent '{agent}' is that of Hardware '{hardware}', which is claimed by {by}: this Workflow goes on when \
                  Hardware '{hardware}' is released"
             );
             set(status, QUEUED, "True", "HardwareClaimed", &message, now);

@@ -15,8 +15,7 @@ use super::status::set;
 use super::{data, is_terminal, render, state, state_of};
 use crate::install;
 use crate::job::{self, is};
-use crate::meta::{Target, annotation, name, target, uid};
-use api::labels;
+use crate::meta::{Target, name, target, uid};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::action::{BmcAction, OneTimeBootDeviceAction, PowerAction, VirtualMediaAction};
 use api::tinkerbell::job::{Job, JobSpec, MachineReference};
@@ -166,11 +165,10 @@ fn next(
         let named = workflow.spec.hardware_ref.as_deref().unwrap_or_default();
         setup(format!("spec.bootOptions needs a Hardware, and spec.hardwareRef '{named}' names none that exists"))
     })?;
-    if install::strategy(&hardware.metadata).is_some() {
-        let by = annotation(&hardware.metadata, labels::CLAIMED_BY_NAME).unwrap_or_default();
+    if let Some(by) = install::claimer(&hardware.metadata) {
         let hardware = name(&hardware.metadata);
         return Err(setup(format!(
-            "Hardware '{hardware}' is claimed by BareMetalMachine '{by}': no Workflow but that machine's own touches its server"
+            "Hardware '{hardware}' is claimed by {by}: no Workflow but a machine's own touches its server"
         )));
     }
     let toggled = if is_terminal(workflow) { None } else { toggle(&options, hardware, status, now) };

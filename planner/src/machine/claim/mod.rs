@@ -15,12 +15,11 @@ use super::observed::{Belongings, DpuSeen, Observed};
 use super::plan::Action;
 use super::situation::{Situation, dpu_of, granted_on, in_use};
 use crate::about::About;
-use crate::boot_option::discovery;
 use crate::dpu::eraser;
 use crate::dpu::not_ready;
 use crate::meta::{annotation, label, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
-use crate::{connector, enrol, selector};
+use crate::{connector, enrol, install, selector};
 use api::HardwarePolicy;
 use api::conditions::{self, is_true};
 use api::dpu::{LocalDisks, Maintenance};
@@ -190,12 +189,7 @@ fn is_free(hardware: &Hardware) -> Result<(), Reason> {
     if let Some(owner) = annotation(meta, labels::TINKERBELL_OWNER).or(label(meta, labels::TINKERBELL_OWNER)) {
         return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("Tinkerbell's '{owner}'") }.into());
     }
-    if let Some(claimer) = annotation(meta, labels::CLAIMED_BY) {
-        let by = annotation(meta, labels::CLAIMED_BY_NAME).unwrap_or(claimer);
-        let by = match discovery::is_under_way(meta) {
-            true => format!("{by}, whose boot option the controller looks for"),
-            false => format!("machine '{by}'"),
-        };
+    if let Some(by) = install::claimer(meta) {
         return Err(Waiting::HardwareTaken { hardware: hardware_name, by }.into());
     }
     Ok(())
