@@ -24,7 +24,7 @@ pub use server::other_server;
 
 use crate::erase;
 use crate::install::{self, Phase, Record};
-use api::labels::{self, MACHINE_UID};
+use api::labels::MACHINE_UID;
 use api::machine::BootStrategy;
 use api::tinkerbell::{Hardware, Workflow};
 use std::fmt;
