@@ -13,6 +13,8 @@ use std::process::Command;
 
 /// How files are called that have to go with a program.
 const FILES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT", "UNLICENSE"];
+/// Of the library alone, below the toolchain; the compiler's own is another one.
+const STANDARD_LIBRARY: &str = "share/doc/rust/COPYRIGHT-library.html";
 /// Of the C library, as Debian's package has it.
 const C_LIBRARY: &str = "/usr/share/doc/libc6-dev/copyright";
 
@@ -74,7 +76,8 @@ pub(crate) fn of_rust(root: &Path, packages: &[&str], architecture: Architecture
     let metadata: Metadata = serde_json::from_str(&metadata).context("read what cargo says of the packages")?;
     let mut works: Vec<Work> = linked(&metadata, packages)?.into_iter().map(of_crate).collect::<Result<_>>()?;
     let sysroot = PathBuf::from(said(Command::new("rustc").args(["--print", "sysroot"]))?.trim());
-    let texts = texts_in(&sysroot.join("share/doc/rust"))?;
+    let texts =
+        fs::read_to_string(sysroot.join(STANDARD_LIBRARY)).map(|page| without_tags(&page)).into_iter().collect();
     works.push(Work { name: "Rust's standard library".to_owned(), licence: "MIT OR Apache-2.0".to_owned(), texts });
     if let Ok(text) = fs::read_to_string(C_LIBRARY) {
         let licence = "LGPL-2.1-or-later, and others".to_owned();
@@ -140,9 +143,7 @@ fn texts_in(folder: &Path) -> Result<Vec<String>> {
     for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
         let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_uppercase()).unwrap_or_default();
-        // Rust has its own in HTML besides, with those of its compiler: megabytes.
-        let is_text = path.is_file() && !name.ends_with(".HTML");
-        if is_text && FILES.iter().any(|begin| name.starts_with(begin)) {
+        if path.is_file() && FILES.iter().any(|begin| name.starts_with(begin)) {
             files.push(path);
         }
     }
@@ -152,6 +153,18 @@ fn texts_in(folder: &Path) -> Result<Vec<String>> {
         Ok(String::from_utf8_lossy(&bytes).trim().replace("\r\n", "\n"))
     };
     files.iter().map(text).collect()
+}
+
+/// The text of a page.
+fn without_tags(page: &str) -> String {
+    let parts = page.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
+    let text: String = parts.collect();
+    let text = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#x27;", "'"), ("&#39;", "'"), ("&amp;", "&")]
+        .iter()
+        .fold(text, |text, (written, meant)| text.replace(written, meant));
+    let mut lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines.dedup_by(|line, before| line.trim().is_empty() && before.trim().is_empty());
+    lines.join("\n").trim().to_owned()
 }
 
 /// All of them; a text that several have stands there once.
@@ -192,6 +205,12 @@ mod tests {
         assert!(named("proptest").is_none() && named("trybuild").is_none());
         let error = of_rust(root(), &["nobody"], Architecture::Amd64).expect_err("there is none");
         assert!(error.to_string().contains("nobody"), "{error}");
+    }
+
+    #[test]
+    fn a_page_is_read_as_text() {
+        let page = "<h1>Rust</h1>\n\n\n<p class=\"a\">A &amp; B &lt;a@b&gt;</p>\n";
+        assert_eq!(without_tags(page), "Rust\n\nA & B <a@b>");
     }
 
     #[test]
