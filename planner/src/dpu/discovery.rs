@@ -8,8 +8,8 @@ use crate::enrol::is_unapproved;
 use crate::meta::{annotation, label, name, uid};
 use api::conditions::{self, ConditionStatus, is_true};
 use api::dpu::Maintenance;
-use api::labels;
 use api::tinkerbell::Hardware;
+use api::{Dpu, labels, names};
 use jiff::{SignedDuration, Timestamp};
 
 /// How often a server is looked at that somebody has.
@@ -34,10 +34,7 @@ pub(super) fn judge(o: &Observed, now: Timestamp) -> Option<Verdict> {
     let waits = |message: String| verdict(ConditionStatus::Unknown, "NotLookedFor", message);
     let Some(hardware) = hardware else { return waits("spec.hardwareRef names no Hardware that is there".to_owned()) };
     let meta = &hardware.metadata;
-    let Some(controller) = dpu.status.as_ref().and_then(|status| status.boot_controller.as_ref()) else {
-        return waits("the DPU's agent has not told its boot controller".to_owned());
-    };
-    let controller = controller.serial_number.clone();
+    let controller = controller(dpu);
     if let Some(option) = annotation(meta, labels::BOOT_OPTION) {
         return verdict(ConditionStatus::True, "Named", format!("an administrator names it: '{option}'"));
     }
@@ -77,6 +74,12 @@ pub(super) fn judge(o: &Observed, now: Timestamp) -> Option<Verdict> {
         begins: Some(record),
         again: None,
     })
+}
+
+/// The serial number of the boot controller: as the agent tells it, which keeps what it has told, or as agents make it.
+fn controller(dpu: &Dpu) -> String {
+    let told = dpu.status.as_ref().and_then(|status| status.boot_controller.as_ref());
+    told.map_or_else(|| names::boot_serial(name(&dpu.metadata)), |told| told.serial_number.clone())
 }
 
 /// Why the server is not taken now.
@@ -124,7 +127,6 @@ mod tests {
     use super::*;
     use crate::dpu::tests::observed;
     use crate::host::PowerState;
-    use api::Dpu;
     use api::dpu::{BootController, DpuCapacity, HardwareReference, PowerDomain};
     use api::tinkerbell::hardware::TypedLocalObjectReference;
     use std::sync::Arc;
@@ -208,7 +210,6 @@ mod tests {
             word(&o)
         };
         assert_eq!(told(|_| ()), ("Discovering", true));
-        assert_eq!(told(|dpu| dpu.status.as_mut().expect("told").boot_controller = None), ("NotLookedFor", false));
         assert_eq!(told(|dpu| dpu.spec.approved = false), ("NotLookedFor", false));
         assert_eq!(told(|dpu| dpu.spec.maintenance = Maintenance::Drain), ("NotLookedFor", false));
         assert_eq!(told(|dpu| dpu.status.as_mut().expect("told").holds.clear()), ("NotLookedFor", false));
