@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub mod boot_disk;
 mod discovery;
 pub(crate) mod eraser;
-pub(crate) mod hold;
+mod hold;
 mod orphans;
 pub mod ready;
 pub mod went_back;

@@ -1,6 +1,6 @@
 //! Whether a DPU's agent can present a hold disk to its server: it has a loader for the server's processors.
 
-pub(crate) use super::eraser::machine;
+use super::eraser::machine;
 use api::Dpu;
 use api::tinkerbell::Hardware;
 

@@ -8,6 +8,7 @@
 //! It is planned as what a machine left that no longer exists ([`super::leftovers`]): there is no spec, and what is on record of power actions is at
 //! the Hardware. Whatever becomes of the Dpu, or of the controller that began, the server is given back by the same plan.
 
+use super::attach::boot_slot::{self, Made};
 use super::attach::orphans;
 use super::attach::seen::{Seen, not_exposed};
 use super::boot::{self, Found};
@@ -22,15 +23,13 @@ use super::setup;
 use super::situation::{Host, Owned, Reading, host, is_granted, unread};
 use crate::about::About;
 use crate::boot_option::discovery::{Outcome, Record};
-use crate::dpu::hold;
 use crate::host::{BmcNeed, BootSource, PowerAction, PowerState};
 use crate::meta::{name, target, uid};
 use crate::reason::{Reason, Waiting};
 use crate::writer::{self, down};
-use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot, Hold, OwnerReference};
-use api::machine::DiskBus;
+use api::attachment::OwnerReference;
 use api::tinkerbell::Hardware;
-use api::{DiskAttachment, labels, names};
+use api::{DiskAttachment, names};
 use jiff::{SignedDuration, Timestamp};
 
 /// Two POSTs of servers whose firmware is being updated meanwhile, and some.
@@ -210,7 +209,7 @@ fn granted<'a>(
         return Err(writer::release(&o.writer(now), old, draft));
     }
     let Some(hold) = all.next() else {
-        draft.act(Action::CreateDiskAttachment(Box::new(attachment(o, host, made))));
+        draft.act(Action::CreateDiskAttachment(Box::new(attachment(o, host, &made))));
         return Err(creating(About::HoldAttachment));
     };
     if hold.spec.grant.is_none() {
@@ -221,41 +220,10 @@ fn granted<'a>(
     Ok(hold)
 }
 
-fn attachment(o: &Owned<'_>, host: Host<'_>, made: String) -> DiskAttachment {
-    let buses = host.dpu.dpu.status.as_ref().map(|status| status.buses.as_slice()).unwrap_or_default();
-    let bus = if buses.contains(&DiskBus::NVMe) { None } else { buses.first().copied() };
-    let spec = DiskAttachmentSpec {
-        owner: OwnerReference {
-            kind: "Dpu".to_owned(),
-            namespace: None,
-            name: host.dpu.name().to_owned(),
-            uid: o.uid().to_owned(),
-        },
-        dpu_name: host.dpu.name().to_owned(),
-        disk_name: DISK.to_owned(),
-        consumer: Consumer::Host,
-        volume: None,
-        seed_secret_name: None,
-        eraser: None,
-        hold: Some(Hold { machine: hold::machine(host.hardware).to_owned() }),
-        import: None,
-        bus: bus.unwrap_or(DiskBus::NVMe),
-        slot: DiskSlot::Boot,
-        // By which the firmware's list has the boot disk, whatever is on it.
-        serial: names::boot_serial(host.dpu.name()),
-        uuid: o.uid().to_owned(),
-        read_only: true,
-        size: None,
-        qos: None,
-        grant: None,
-        holder_pod_uid: None,
-        release: false,
-    };
-    let mut attachment = DiskAttachment::new(&made, spec);
-    attachment.metadata.namespace = Some(host.namespace.to_owned());
-    attachment.metadata.labels = Some(o.owner.labels());
-    attachment.metadata.finalizers = Some(vec![labels::FINALIZER_EXPOSED.to_owned()]);
-    attachment
+fn attachment(o: &Owned<'_>, host: Host<'_>, made: &str) -> DiskAttachment {
+    let (name, uid) = (host.dpu.name().to_owned(), o.uid().to_owned());
+    let owner = OwnerReference { kind: "Dpu".to_owned(), namespace: None, name, uid };
+    boot_slot::attachment(o, host, (Made::Hold, owner), made, DISK)
 }
 
 /// As it was: off if it was started for this, without the hold disk, its boot order put back.

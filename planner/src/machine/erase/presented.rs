@@ -7,9 +7,9 @@
 
 use super::{End, concluded, due, off, report, write};
 use crate::about::About;
-use crate::dpu::eraser;
 use crate::erase::{self, Phase, Record};
 use crate::host::{BmcNeed, PowerAction, PowerState};
+use crate::machine::attach::boot_slot::{self, Made};
 use crate::machine::attach::orphans;
 use crate::machine::attach::seen::{Seen, not_exposed};
 use crate::machine::boot::{self, Disk, Next};
@@ -22,10 +22,9 @@ use crate::machine::situation::{Host, Owned, Reading, unread};
 use crate::meta::{name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::writer;
-use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot, Eraser, EraserReport, EraserState, OwnerReference};
-use api::machine::DiskBus;
+use api::attachment::{EraserReport, EraserState, OwnerReference};
 use api::tinkerbell::Hardware;
-use api::{DiskAttachment, labels, names};
+use api::{DiskAttachment, names};
 use jiff::{SignedDuration, Timestamp};
 
 /// From power-on to the first report, and from one report to the next: servers take 15 minutes to come up.
@@ -105,7 +104,7 @@ fn prepare(o: &Owned<'_>, host: Host<'_>, number: u32, now: Timestamp, draft: &m
         return writer::release(&o.writer(now), old, draft);
     }
     let Some(there) = there else {
-        draft.act(Action::CreateDiskAttachment(Box::new(attachment(o, host, made, disk))));
+        draft.act(Action::CreateDiskAttachment(Box::new(attachment(o, host, &made, &disk))));
         return creating(About::EraserAttachment);
     };
     let record = Record { number, phase: Phase::Begun, workflow: uid(&there.metadata).to_owned() };
@@ -117,41 +116,14 @@ fn prepare(o: &Owned<'_>, host: Host<'_>, number: u32, now: Timestamp, draft: &m
     creating(About::EraseRecord(number))
 }
 
-fn attachment(o: &Owned<'_>, host: Host<'_>, made: String, disk: String) -> DiskAttachment {
-    let buses = host.dpu.dpu.status.as_ref().map(|status| status.buses.as_slice()).unwrap_or_default();
-    let bus = if buses.contains(&DiskBus::NVMe) { None } else { buses.first().copied() };
-    let spec = DiskAttachmentSpec {
-        owner: OwnerReference {
-            kind: "BareMetalMachine".to_owned(),
-            namespace: Some(o.owner.namespace().to_owned()),
-            name: o.owner.name().to_owned(),
-            uid: o.uid().to_owned(),
-        },
-        dpu_name: host.dpu.name().to_owned(),
-        disk_name: disk,
-        consumer: Consumer::Host,
-        volume: None,
-        seed_secret_name: None,
-        eraser: Some(Eraser { machine: eraser::machine(host.hardware).to_owned() }),
-        hold: None,
-        import: None,
-        bus: bus.unwrap_or(DiskBus::NVMe),
-        slot: DiskSlot::Boot,
-        // By which the firmware's list has the boot disk, whatever is on it.
-        serial: names::boot_serial(host.dpu.name()),
-        uuid: o.uid().to_owned(),
-        read_only: false,
-        size: None,
-        qos: None,
-        grant: None,
-        holder_pod_uid: None,
-        release: false,
+fn attachment(o: &Owned<'_>, host: Host<'_>, made: &str, disk: &str) -> DiskAttachment {
+    let owner = OwnerReference {
+        kind: "BareMetalMachine".to_owned(),
+        namespace: Some(o.owner.namespace().to_owned()),
+        name: o.owner.name().to_owned(),
+        uid: o.uid().to_owned(),
     };
-    let mut attachment = DiskAttachment::new(&made, spec);
-    attachment.metadata.namespace = Some(host.namespace.to_owned());
-    attachment.metadata.labels = Some(o.owner.labels());
-    attachment.metadata.finalizers = Some(vec![labels::FINALIZER_EXPOSED.to_owned()]);
-    attachment
+    boot_slot::attachment(o, host, (Made::Eraser, owner), made, disk)
 }
 
 fn follow(o: &Owned<'_>, host: Host<'_>, eraser: &DiskAttachment, now: Timestamp, draft: &mut Draft) -> End {
