@@ -44,7 +44,9 @@ pub(super) fn members(programs: &[&str], architecture: Architecture) -> Result<V
 /// The programs of a hold disk, for an image.
 pub(super) fn hold() -> Result<Vec<Member>> {
     let root = unpacked(sandbox::guest::hold::ARCHITECTURE)?;
-    described(&root, of_hold(&root)?)
+    let mut members = of_hold(&root)?;
+    members.push(release(&root)?);
+    described(&root, members)
 }
 
 fn of_hold(root: &Path) -> Result<Vec<Member>> {
