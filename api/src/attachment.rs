@@ -32,14 +32,14 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__) && has(self.eraser) == has(oldSelf.eraser) && (!has(self.eraser) || self.eraser == oldSelf.eraser) && has(self.hold) == has(oldSelf.hold) && (!has(self.hold) || self.hold == oldSelf.hold)")
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__) && has(self.eraser) == has(oldSelf.eraser) && (!has(self.eraser) || self.eraser == oldSelf.eraser) && has(self.holdDisk) == has(oldSelf.holdDisk) && (!has(self.holdDisk) || self.holdDisk == oldSelf.holdDisk)")
         .message("spec is immutable but for size, qos, grant, holderPodUID and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
     validation = Rule::new("!has(oldSelf.holderPodUID) || (has(self.holderPodUID) && self.holderPodUID == oldSelf.holderPodUID)").message("holderPodUID is set once"),
     validation = Rule::new("!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)").message("size only grows"),
     validation = Rule::new("!has(self.qos) || (has(self.volume) && self.consumer == 'Host')").message("qos bounds a volume that a host sees: leave it out of a seed, of an eraser, of a hold disk and of an import"),
-    validation = Rule::new("[has(self.volume), has(self.seedSecretName), has(self.eraser), has(self.hold)].filter(x, x).size() == 1").message("exactly one of volume, seedSecretName, eraser and hold must be given")
+    validation = Rule::new("[has(self.volume), has(self.seedSecretName), has(self.eraser), has(self.holdDisk)].filter(x, x).size() == 1").message("exactly one of volume, seedSecretName, eraser and holdDisk must be given")
 )]
 pub struct DiskAttachmentSpec {
     /// Who asked for it: the machine, the image that is imported, or the Dpu whose boot option is looked for.
@@ -62,7 +62,7 @@ pub struct DiskAttachmentSpec {
     pub eraser: Option<Eraser>,
     /// A disk that the agent makes, from which nothing starts: the server's firmware is to list it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hold: Option<Hold>,
+    pub hold_disk: Option<HoldDisk>,
     /// What an import reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportSource>,
@@ -119,7 +119,7 @@ pub struct Eraser {
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Hold {
+pub struct HoldDisk {
     /// What the server's processors are, as uname -m calls it: x86_64.
     #[schemars(length(min = 1, max = 32))]
     pub machine: String,

@@ -184,7 +184,7 @@ pub struct DpuStatus {
     pub erasers: Vec<String>,
     /// The servers, by their processors as uname -m calls them, for which the agent has a hold disk: x86_64.
     #[serde(default)]
-    pub holds: Vec<String>,
+    pub hold_disks: Vec<String>,
     /// Buses on which the host sees a new size without a power cycle.
     #[serde(default)]
     pub online_resize_buses: Vec<crate::machine::DiskBus>,

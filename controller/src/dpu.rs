@@ -117,12 +117,9 @@ fn discovery(c: &Controller, dpu: &Dpu) -> DiscoverySeen {
     let on = IndexKey::names::<Dpu>("", name(&dpu.metadata));
     let attached = !c.world.disks.by(&on).is_empty() || !c.world.nics.by(&on).is_empty();
     let busy = hardware.as_ref().and_then(|hardware| machine::gather::servers::busy_with(c, hardware));
-    let before = hardware.as_ref().and_then(|hardware| {
-        let in_it = c.world.dpus.by(&IndexKey::names::<Hardware>("", name(&hardware.metadata)));
-        let approved = in_it.iter().filter(|other| other.spec.approved).map(|other| name(&other.metadata));
-        approved.min().filter(|first| *first != name(&dpu.metadata)).map(str::to_owned)
-    });
-    DiscoverySeen { hardware, busy, attached, before }
+    let named = hardware.iter().map(|hardware| IndexKey::names::<Hardware>("", name(&hardware.metadata)));
+    let dpus = named.flat_map(|server| c.world.dpus.by(&server)).collect();
+    DiscoverySeen { hardware, busy, attached, dpus }
 }
 
 /// The word of silence is not written over a word of the agent before the Lease was read from quorum once more: the agent says that it

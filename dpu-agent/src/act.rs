@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, bounded};
 use crate::eraser::Erasers;
-use crate::hold::Holds;
+use crate::hold_disk::HoldDisks;
 use crate::import::{Imports, Job, Place};
 use crate::record::Record;
 use crate::seed::Seeds;
@@ -36,7 +36,7 @@ pub struct Actor {
     pub record: Record,
     pub seeds: Seeds,
     pub erasers: Erasers,
-    pub holds: Holds,
+    pub hold_disks: HoldDisks,
     pub imports: Imports,
     pub(crate) written: Written,
     pub wake: Arc<Notify>,
@@ -56,7 +56,7 @@ impl Actor {
         dpu_name: &str,
         boot_id: &str,
         bounds: Limits,
-        (run_dir, erasers, holds): (&Path, Erasers, Holds),
+        (run_dir, erasers, hold_disks): (&Path, Erasers, HoldDisks),
         ports: Ports,
         wake: Arc<Notify>,
     ) -> anyhow::Result<Self> {
@@ -68,7 +68,7 @@ impl Actor {
             record: Record::open(run_dir, boot_id).context("opening the record")?,
             seeds: Seeds::open(run_dir.join("seeds")).context("opening the seeds")?,
             erasers,
-            holds,
+            hold_disks,
             imports: Imports::new(wake.clone()),
             written: Written::default(),
             wake,
@@ -116,7 +116,7 @@ impl Actor {
             Step::Connect { id, volume } => self.connect(id, volume).await,
             Step::WriteSeed { id, secret } => self.write_seed(needs_server()?.cluster, id, secret).await,
             Step::WriteEraser { id, machine } => self.write_eraser(&id.uid, machine).await,
-            Step::WriteHold { id, machine } => self.write_hold(&id.uid, machine).await,
+            Step::WriteHoldDisk { id, machine } => self.write_hold_disk(&id.uid, machine).await,
             Step::ExposeDisk { id, presentation, driver, limits } => {
                 let disk = disk(id, presentation, self.backend(connected, id, driver.as_deref())?, limits);
                 self.will_be_shown(id)?;
@@ -227,21 +227,16 @@ impl Actor {
             .map_err(|error| file_error(&format!("making a seed from Secret {secret} for"), &id.uid, &error))
     }
 
-    /// It is tens of megabytes.
     async fn write_eraser(&self, uid: &str, machine: &str) -> Result<(), PortError> {
         let (erasers, seeds) = (self.erasers.clone(), self.seeds.clone());
         let (made_for, machine) = (uid.to_owned(), machine.to_owned());
-        let made = tokio::task::spawn_blocking(move || erasers.write(&seeds, &made_for, &machine)).await;
-        made.unwrap_or_else(|panic| Err(io::Error::other(panic)))
-            .map_err(|error| file_error("making an eraser for", uid, &error))
+        made("an eraser", uid, move || erasers.write(&seeds, &made_for, &machine)).await
     }
 
-    async fn write_hold(&self, uid: &str, machine: &str) -> Result<(), PortError> {
-        let (holds, seeds) = (self.holds.clone(), self.seeds.clone());
+    async fn write_hold_disk(&self, uid: &str, machine: &str) -> Result<(), PortError> {
+        let (disks, seeds) = (self.hold_disks.clone(), self.seeds.clone());
         let (made_for, machine) = (uid.to_owned(), machine.to_owned());
-        let made = tokio::task::spawn_blocking(move || holds.write(&seeds, &made_for, &machine)).await;
-        made.unwrap_or_else(|panic| Err(io::Error::other(panic)))
-            .map_err(|error| file_error("making a hold disk for", uid, &error))
+        made("a hold disk", uid, move || disks.write(&seeds, &made_for, &machine)).await
     }
 
     async fn start_import(&self, id: &ExposureId, import: &Import, connected: &Connected) -> Result<(), PortError> {
@@ -301,6 +296,13 @@ pub(crate) fn switch_port(id: &ExposureId, nic: &Nic, device: &str) -> SwitchPor
         logical_port: nic.logical_port.clone(),
         version: id.version(),
     }
+}
+
+/// A disk of megabytes, by a thread of its own.
+async fn made(what: &str, uid: &str, write: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), PortError> {
+    let made = tokio::task::spawn_blocking(write).await;
+    let made = made.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+    made.map_err(|error| file_error(&format!("making {what} for"), uid, &error))
 }
 
 pub(crate) fn file_error(what: &str, object: &str, error: &io::Error) -> PortError {

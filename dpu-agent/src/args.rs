@@ -1,7 +1,7 @@
 //! The only reader of flags and environment.
 
 use crate::eraser::Erasers;
-use crate::hold::Holds;
+use crate::hold_disk::HoldDisks;
 use api::dpu::DpuType;
 use clap::{Parser, ValueEnum};
 use planner::exposure::Limits;
@@ -219,9 +219,9 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_ERASERS", value_name = "DIR", default_value = "/usr/share/metalplane")]
     pub erasers: PathBuf,
 
-    /// Where the programs are that a hold disk has, from which nothing starts: a folder hold-x86_64 with shim.efi and grub.efi.
-    #[arg(long, env = "METALPLANE_HOLDS", value_name = "DIR", default_value = "/usr/share/metalplane")]
-    pub holds: PathBuf,
+    /// Where the programs are that a hold disk has, from which nothing starts: a folder hold-disk-x86_64 with shim.efi and grub.efi.
+    #[arg(long, env = "METALPLANE_HOLD_DISKS", value_name = "DIR", default_value = "/usr/share/metalplane")]
+    pub hold_disks: PathBuf,
 
     /// Arguments for the kernel of an eraser, for example console=ttyS0.
     #[arg(long, env = "METALPLANE_ERASER_ARGUMENTS", value_name = "ARGUMENTS", default_value = "")]
@@ -301,8 +301,8 @@ impl Args {
         }
     }
 
-    pub(crate) fn holds(&self) -> Holds {
-        Holds::new(self.holds.clone())
+    pub(crate) fn hold_disks(&self) -> HoldDisks {
+        HoldDisks::new(self.hold_disks.clone())
     }
 
     pub(crate) fn erasers(&self) -> Erasers {

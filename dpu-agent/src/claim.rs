@@ -86,7 +86,7 @@ fn identity(actor: &Actor, id: &ExposureId, function: &Function) -> Result<Strin
         Function::Disk { volume, .. } | Function::Import(Import { volume, .. }) => {
             actor.connector(volume.connector())?.identity(id)
         }
-        Function::Seed(_) | Function::Eraser(_) | Function::Hold(_) => format!("seed.{}.{}", id.uid, id.epoch),
+        Function::Seed(_) | Function::Eraser(_) | Function::HoldDisk(_) => format!("seed.{}.{}", id.uid, id.epoch),
         Function::Nic(nic) => format!("port.{}.{}", nic.logical_port, id.epoch),
     })
 }

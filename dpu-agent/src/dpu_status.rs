@@ -34,7 +34,7 @@ pub(crate) struct AgentPart {
     allocatable: Option<DpuCapacity>,
     buses: Vec<DiskBus>,
     erasers: Vec<String>,
-    holds: Vec<String>,
+    hold_disks: Vec<String>,
     online_resize_buses: Vec<DiskBus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_controller: Option<BootController>,
@@ -56,7 +56,7 @@ pub(crate) struct Seen<'a> {
     /// For which machines there is an eraser.
     pub erasers: &'a [String],
     /// For which machines there is a hold disk.
-    pub holds: &'a [String],
+    pub hold_disks: &'a [String],
     /// `None`: not known now.
     pub orphans: Option<&'a [Orphan]>,
     /// Devices of an earlier boot for which the switch could forward until this run of the agent.
@@ -131,7 +131,7 @@ fn part(
         capacity,
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
         erasers: seen.erasers.to_vec(),
-        holds: seen.holds.to_vec(),
+        hold_disks: seen.hold_disks.to_vec(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
         boot_controller,
         connectors,
@@ -293,7 +293,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.allocatable == part.allocatable
         && status.buses == part.buses
         && status.erasers == part.erasers
-        && status.holds == part.holds
+        && status.hold_disks == part.hold_disks
         && status.online_resize_buses == part.online_resize_buses
         && status.boot_controller == part.boot_controller
         && status.connectors == part.connectors

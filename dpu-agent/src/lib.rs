@@ -8,7 +8,7 @@
 //! | `observed.rs` | gather: what is exposed, connected, plugged and recorded |
 //! | `reconcile.rs` | the loop around `planner::agent::plan`, which validates and decides |
 //! | `act.rs`, `claim.rs`, `finish.rs` | one step each; `claim.rs` is *ActivatedFromQuorum* of docs/design/fencing.md, `finish.rs` the end of *AgentDetaches* |
-//! | `record.rs`, `seed.rs`, `eraser.rs`, `hold.rs` | files that a reboot forgets, below `--run-dir` |
+//! | `record.rs`, `seed.rs`, `eraser.rs`, `hold_disk.rs` | files that a reboot forgets, below `--run-dir` |
 //! | `import/` | filling a volume from an URL: a task that is started and then observed |
 //! | `guest.rs` | a task that looks whether the guests behind our NICs answer |
 //! | `placement.rs` | what it is told of the server around it |
@@ -37,7 +37,7 @@ pub mod eraser;
 mod finish;
 mod guest;
 mod heartbeat;
-pub mod hold;
+pub mod hold_disk;
 mod host_privilege;
 pub mod import;
 mod interfaces;
@@ -133,7 +133,7 @@ pub async fn run_with(
         &args.node_name,
         &boot_id,
         args.bounds(),
-        (&args.run_dir, args.erasers(), args.holds()),
+        (&args.run_dir, args.erasers(), args.hold_disks()),
         ports,
         wake.clone(),
     )?;

@@ -292,8 +292,8 @@ impl Reconciler {
         let (ports, placement) = (&self.actor.ports, &self.placement);
         let taken_late = self.actor.taken_late();
         // Who presents no disks has no host that could boot from one.
-        let (erasers, holds) = match ports.pods.is_none() {
-            true => (self.actor.erasers.machines(), self.actor.holds.machines()),
+        let (erasers, hold_disks) = match ports.pods.is_none() {
+            true => (self.actor.erasers.machines(), self.actor.hold_disks.machines()),
             false => (Vec::new(), Vec::new()),
         };
         let seen = dpu_status::Seen {
@@ -302,7 +302,7 @@ impl Reconciler {
             capabilities,
             observed,
             erasers: &erasers,
-            holds: &holds,
+            hold_disks: &hold_disks,
             orphans,
             taken_late,
             went_back,

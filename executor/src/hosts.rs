@@ -15,6 +15,30 @@ use planner::verbs::operation::HardwareVersion;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// What stands beside a claim, and is of that claim alone.
+const BESIDE_CLAIM: [&str; 9] = [
+    labels::LOCAL_DISKS,
+    labels::INSTALL,
+    labels::INSTALL_REQUEST,
+    labels::DISKS_SEEN,
+    labels::SYSTEM_UUID,
+    labels::ERASE,
+    labels::ERASE_REQUESTED_AT,
+    labels::ERASE_POWER,
+    labels::RELEASE_WITH_DATA,
+];
+
+/// Without what another claim has left: of that a change of annotations keeps what it sets itself.
+fn alone(mut change: Value) -> Value {
+    let annotations = &mut change["metadata"]["annotations"];
+    for key in BESIDE_CLAIM {
+        if annotations.get(key).is_none() {
+            annotations[key] = Value::Null;
+        }
+    }
+    change
+}
+
 /// From quorum: the machine with this UID has that server.
 pub async fn confirm_claim(c: &impl Shell, machine_uid: &str, hardware: &str) -> Result<Hardware, Error> {
     let there = get::<Hardware>(c, c.inventory(), hardware).await?;
@@ -42,17 +66,9 @@ pub async fn claim(
         labels::CLAIMED_BY_NAME: full_name(machine),
         labels::BOOT_STRATEGY: planner::install::word(strategy),
         labels::LOCAL_DISKS: local_disks,
-        labels::INSTALL: null,
-        labels::INSTALL_REQUEST: null,
-        labels::DISKS_SEEN: null,
-        labels::SYSTEM_UUID: null,
-        labels::ERASE: null,
         labels::ERASE_REPORT: null,
-        labels::ERASE_REQUESTED_AT: null,
-        labels::ERASE_POWER: null,
-        labels::RELEASE_WITH_DATA: null,
     }}});
-    annotate(c, &version(c, name, uid, resource_version), change).await
+    annotate(c, &version(c, name, uid, resource_version), alone(change)).await
 }
 
 /// The claim of a Dpu that looks for its boot option: in the version that was seen, as a machine's.
@@ -62,17 +78,8 @@ pub async fn claim_for_discovery(c: &impl Shell, dpu: &str, hardware: &Hardware,
         labels::CLAIMED_BY_NAME: format!("Dpu '{dpu}'"),
         labels::BOOT_STRATEGY: labels::DISCOVERY,
         labels::BOOT_DISCOVERY: record.text(),
-        labels::LOCAL_DISKS: null,
-        labels::INSTALL: null,
-        labels::INSTALL_REQUEST: null,
-        labels::DISKS_SEEN: null,
-        labels::SYSTEM_UUID: null,
-        labels::ERASE: null,
-        labels::ERASE_REQUESTED_AT: null,
-        labels::ERASE_POWER: null,
-        labels::RELEASE_WITH_DATA: null,
     }}});
-    annotate(c, &hardware.metadata, change).await
+    annotate(c, &hardware.metadata, alone(change)).await
 }
 
 /// How it ended, while the server is still claimed for it.
@@ -168,18 +175,9 @@ pub async fn unclaim(c: &impl Shell, machine_uid: &str, name: &str) -> Result<()
         labels::CLAIMED_BY_NAME: null,
         labels::CLAIMED_FOR: null,
         labels::BOOT_STRATEGY: null,
-        labels::INSTALL: null,
-        labels::INSTALL_REQUEST: null,
-        labels::LOCAL_DISKS: null,
-        labels::DISKS_SEEN: null,
-        labels::SYSTEM_UUID: null,
-        labels::ERASE: null,
-        labels::ERASE_REQUESTED_AT: null,
-        labels::ERASE_POWER: null,
-        labels::RELEASE_WITH_DATA: null,
         labels::BOOT_ORDER_BEFORE: null,
     }}});
-    annotate(c, &there.metadata, change).await
+    annotate(c, &there.metadata, alone(change)).await
 }
 
 /// From quorum: no pod that runs on the machine has a NIC there. The machine was marked as leaving before, so none is granted any more

@@ -23,7 +23,7 @@
 //! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
 //! | [`eraser`] | the disk from which a server boots the installer to erase its disks, and the report on it |
-//! | [`hold`] | the disk that a server's firmware is to list, and from which nothing starts |
+//! | [`hold_disk`] | the disk that a server's firmware is to list, and from which nothing starts |
 //! | [`system_partition`] | the EFI system partition of both |
 //!
 //! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
@@ -46,7 +46,7 @@ mod feed;
 pub mod fetch;
 pub mod gpt;
 mod held;
-pub mod hold;
+pub mod hold_disk;
 pub mod nocloud;
 mod pieces;
 mod proxy;

@@ -47,7 +47,7 @@ subjects! {
         DiskAttachment(disk: String) "the DiskAttachment of disk '{disk}'";
         SeedAttachment "the DiskAttachment of the cloud-init disk";
         EraserAttachment "the DiskAttachment of the eraser";
-        HoldAttachment "the DiskAttachment of the hold disk";
+        HoldDiskAttachment "the DiskAttachment of the hold disk";
         ImportAttachment "the DiskAttachment of the import";
         NicAttachment(interface: String) "the NicAttachment of interface '{interface}'";
         HoldOf(attachment: String) "the hold of attachment '{attachment}'";

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub mod boot_disk;
 mod discovery;
 pub(crate) mod eraser;
-mod hold;
+mod hold_disk;
 mod orphans;
 pub mod ready;
 pub mod went_back;
@@ -69,8 +69,13 @@ pub struct DiscoverySeen {
     pub busy: Option<String>,
     /// Something is in the Dpu's namespace.
     pub attached: bool,
-    /// Another Dpu in that server, which machines there would have.
-    pub before: Option<String>,
+    /// All that name that server.
+    pub dpus: Vec<Arc<Dpu>>,
+}
+
+/// Of several DPUs that name one server the least is the one that a machine there has.
+pub(crate) fn rank(dpu: &Dpu) -> (bool, &str) {
+    (!dpu.spec.approved, dpu.metadata.name.as_deref().unwrap_or_default())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -318,7 +318,7 @@ fn attach(o: &Observed, claim: &ClaimSeen, draft: &mut Draft) -> Reason {
         }),
         seed_secret_name: None,
         eraser: None,
-        hold: None,
+        hold_disk: None,
         import: http.map(|HttpSource { url, checksum, ca_bundle, format }| ImportSource {
             url,
             checksum,

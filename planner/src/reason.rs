@@ -43,7 +43,7 @@ macro_rules! reasons {
 reasons! {
     /// Something else is under way; it goes on by itself.
     Waiting {
-        HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of that machine, or choose another spec.hardware";
+        HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of that machine, wait where a Dpu has it, or choose another spec.hardware";
         HardwareBusy { hardware: String, by: String } "Hardware '{hardware}' is in use by {by}, which belongs to no machine: the machine claims Hardware '{hardware}' once {by} has ended", next "kubectl get workflows,jobs.bmc.tinkerbell.org -n INVENTORY";
         AgentHasWorkflow { agent: String, workflow: String } "agent '{agent}' has Workflow '{workflow}' already: no rule set is tried";
         StartFirst { } "the machine is halted: the controller installs the machine once the machine is started", next "bmctl start NAME";

@@ -79,10 +79,9 @@ pub(crate) fn of_rust(root: &Path, packages: &[&str], architecture: Architecture
     let texts =
         fs::read_to_string(sysroot.join(STANDARD_LIBRARY)).map(|page| without_tags(&page)).into_iter().collect();
     works.push(Work { name: "Rust's standard library".to_owned(), licence: "MIT OR Apache-2.0".to_owned(), texts });
-    if let Ok(text) = fs::read_to_string(C_LIBRARY) {
-        let licence = "LGPL-2.1-or-later, and others".to_owned();
-        works.push(Work { name: "the GNU C Library".to_owned(), licence, texts: vec![text] });
-    }
+    let licence = "LGPL-2.1-or-later, and others".to_owned();
+    let texts = fs::read_to_string(C_LIBRARY).into_iter().collect();
+    works.push(Work { name: "the GNU C Library".to_owned(), licence, texts });
     Ok(works)
 }
 

@@ -72,15 +72,13 @@ fn gather(c: &Controller, key: &Key, job: Arc<Job>) -> Observed {
 
 fn server(c: &Controller, job: &Job, hardware: &Hardware) -> Server {
     let meta = &hardware.metadata;
-    let is_discovery = is_under_way(meta);
-    let claimed_by = annotation(meta, labels::CLAIMED_BY_NAME).or(annotation(meta, labels::CLAIMED_BY));
     let other = that_has(c, hardware).filter(|other| other.metadata.uid != job.metadata.uid);
-    let other = other.map(|other| format!("Job '{}'", name(&other.metadata)));
     Server {
         hardware: name(meta).to_owned(),
-        claimed_by: claimed_by.filter(|_| !is_discovery).map(str::to_owned),
+        claimed_by: claimer(meta),
+        is_discovery: is_under_way(meta),
         job: annotation(meta, labels::JOB).map(str::to_owned),
-        other: other.or_else(|| claimer(meta).filter(|_| is_discovery)),
+        other: other.map(|other| name(&other.metadata).to_owned()),
     }
 }
 

@@ -76,7 +76,7 @@ impl World {
         match owner {
             pod if is_pod(pod) => self.of_pod(&pod.uid),
             image if is_image(image) => self.of_image(&image.uid),
-            // Of a machine; or of a Dpu, which has it as one that no longer exists.
+            // A Dpu that looks for its boot option is planned as a machine that no longer exists.
             owner => self.of_machine(&owner.uid),
         }
     }

@@ -106,7 +106,7 @@ impl<'a> TestDpu<'a> {
             kubelet_dir: None,
             run_dir: self.run_dir(),
             erasers: PathBuf::new(),
-            holds: PathBuf::new(),
+            hold_disks: PathBuf::new(),
             eraser_arguments: String::new(),
             metrics: None,
             log_format: runtime::process::LogFormat::Text,
@@ -244,7 +244,7 @@ impl<'a> TestDpu<'a> {
     }
 
     pub async fn until_gone(&self, name: &str) {
-        until(&format!("{name} is gone"), async || match self.disks().get_opt(name).await {
+        until(&format!("{name} no longer exists"), async || match self.disks().get_opt(name).await {
             Ok(None) => Ok(()),
             other => Err(format!("{other:?}")),
         })

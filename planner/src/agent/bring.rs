@@ -32,11 +32,11 @@ pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, a
             }
             expose(observed, id, &eraser.presentation, None, asked.limits).unwrap_or(Stage::Done)
         }
-        Function::Hold(hold) => {
+        Function::HoldDisk(disk) => {
             if !observed.seeds.contains(&id.uid) {
-                return Stage::Act(Step::WriteHold { id: id.clone(), machine: hold.machine.clone() });
+                return Stage::Act(Step::WriteHoldDisk { id: id.clone(), machine: disk.machine.clone() });
             }
-            expose(observed, id, &hold.presentation, None, asked.limits).unwrap_or(Stage::Done)
+            expose(observed, id, &disk.presentation, None, asked.limits).unwrap_or(Stage::Done)
         }
         Function::Import(import) => fill(observed, id, import),
         Function::Nic(nic) => nic::up(observed, id, nic),

@@ -67,7 +67,7 @@ pub enum Function {
     Disk { volume: Volume, presentation: Presentation },
     Seed(Seed),
     Eraser(Eraser),
-    Hold(Hold),
+    HoldDisk(HoldDisk),
     Import(Import),
     Nic(Nic),
 }
@@ -118,7 +118,7 @@ pub struct Eraser {
 
 /// The disk that a host's firmware is to list, and from which nothing starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
+pub struct HoldDisk {
     /// What the host's processors are: `x86_64`.
     pub machine: String,
     pub presentation: Presentation,
@@ -156,7 +156,7 @@ impl Function {
     pub fn connector(&self) -> Option<&str> {
         match self {
             Self::Disk { volume, .. } | Self::Import(Import { volume, .. }) => Some(volume.connector()),
-            Self::Seed(_) | Self::Eraser(_) | Self::Hold(_) | Self::Nic(_) => None,
+            Self::Seed(_) | Self::Eraser(_) | Self::HoldDisk(_) | Self::Nic(_) => None,
         }
     }
 
@@ -165,7 +165,7 @@ impl Function {
         match self {
             Self::Seed(Seed { presentation, .. })
             | Self::Eraser(Eraser { presentation, .. })
-            | Self::Hold(Hold { presentation, .. }) => Some(presentation),
+            | Self::HoldDisk(HoldDisk { presentation, .. }) => Some(presentation),
             Self::Disk { .. } | Self::Import(_) | Self::Nic(_) => None,
         }
     }
@@ -269,13 +269,13 @@ fn disk_function(spec: &DiskAttachmentSpec) -> Result<Function, String> {
             _ => Err("spec.eraser goes with consumer Host, without spec.volume and spec.seedSecretName".to_owned()),
         };
     }
-    if let Some(hold) = &spec.hold {
+    if let Some(disk) = &spec.hold_disk {
         return match (spec.consumer, volume, &spec.seed_secret_name) {
             (Consumer::Host, None, None) => {
                 let presentation = Presentation { read_only: true, ..presentation };
-                Ok(Function::Hold(Hold { machine: hold.machine.clone(), presentation }))
+                Ok(Function::HoldDisk(HoldDisk { machine: disk.machine.clone(), presentation }))
             }
-            _ => Err("spec.hold goes with consumer Host, without spec.volume and spec.seedSecretName".to_owned()),
+            _ => Err("spec.holdDisk goes with consumer Host, without spec.volume and spec.seedSecretName".to_owned()),
         };
     }
     match (spec.consumer, volume, &spec.seed_secret_name) {

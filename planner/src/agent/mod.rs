@@ -29,7 +29,9 @@ mod take;
 #[cfg(test)]
 mod tests;
 
-pub use desired::{Attachment, Eraser, Function, Hold, Import, ImportDone, Key, Kind, Nic, Presentation, Seed, Volume};
+pub use desired::{
+    Attachment, Eraser, Function, HoldDisk, Import, ImportDone, Key, Kind, Nic, Presentation, Seed, Volume,
+};
 pub use exposures::Exposures;
 pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Recovery, Word};
 pub use recovery::Shown;

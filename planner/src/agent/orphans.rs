@@ -149,7 +149,7 @@ fn tell(observed: &Observed, id: &ExposureId) -> Orphan {
             orphan.mac_address = Some(nic.mac.clone());
             orphan.addresses = nic.addresses.iter().map(ToString::to_string).collect();
         }
-        Some(Function::Seed(_) | Function::Eraser(_) | Function::Hold(_) | Function::Import(_)) | None => {}
+        Some(Function::Seed(_) | Function::Eraser(_) | Function::HoldDisk(_) | Function::Import(_)) | None => {}
     }
     orphan
 }

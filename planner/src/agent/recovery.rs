@@ -4,7 +4,7 @@
 //! shown is connected first, and handed over as one set. After a reboot of the DPU, which forgets the record, the set is empty,
 //! and the controller is there before any machine is.
 
-use super::{Eraser, Function, Hold, Observed, Presentation, Seed, Stage, Stuck, Waiting};
+use super::{Eraser, Function, HoldDisk, Observed, Presentation, Seed, Stage, Stuck, Waiting};
 use crate::exposure::{ExposureId, Limits};
 use jiff::SignedDuration;
 
@@ -59,7 +59,9 @@ fn split(observed: &Observed) -> (Vec<Shown>, Vec<String>) {
             }
             Function::Seed(Seed { presentation, .. })
             | Function::Eraser(Eraser { presentation, .. })
-            | Function::Hold(Hold { presentation, .. }) => (presentation, None, observed.seeds.contains(&entry.id.uid)),
+            | Function::HoldDisk(HoldDisk { presentation, .. }) => {
+                (presentation, None, observed.seeds.contains(&entry.id.uid))
+            }
             Function::Import(_) | Function::Nic(_) => continue,
         };
         match is_there {

@@ -82,7 +82,7 @@ impl Sight {
         };
         let (Some(id), Ok(function)) = (attachment.id(), &attachment.function) else { return nothing };
         let connected = match function {
-            Function::Seed(_) | Function::Eraser(_) | Function::Hold(_) => Some(observed.seeds.contains(&id.uid)),
+            Function::Seed(_) | Function::Eraser(_) | Function::HoldDisk(_) => Some(observed.seeds.contains(&id.uid)),
             Function::Nic(_) => nic::works(observed, &id),
             Function::Disk { volume, .. } | Function::Import(super::Import { volume, .. }) => {
                 match observed.connections.get(volume.connector()) {

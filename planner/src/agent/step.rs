@@ -24,7 +24,7 @@ pub enum Step {
         id: ExposureId,
         machine: String,
     },
-    WriteHold {
+    WriteHoldDisk {
         id: ExposureId,
         machine: String,
     },
@@ -102,7 +102,7 @@ pub enum StepKind {
     Connect,
     WriteSeed,
     WriteEraser,
-    WriteHold,
+    WriteHoldDisk,
     Expose,
     Plug,
     LinkUp,
@@ -126,7 +126,7 @@ impl Step {
             | Self::Claim { id, .. }
             | Self::WriteSeed { id, .. }
             | Self::WriteEraser { id, .. }
-            | Self::WriteHold { id, .. }
+            | Self::WriteHoldDisk { id, .. }
             | Self::ExposeDisk { id, .. }
             | Self::ExposeNic { id, .. }
             | Self::Plug { id, .. }
@@ -151,7 +151,7 @@ impl Step {
             Self::Connect { .. } => StepKind::Connect,
             Self::WriteSeed { .. } => StepKind::WriteSeed,
             Self::WriteEraser { .. } => StepKind::WriteEraser,
-            Self::WriteHold { .. } => StepKind::WriteHold,
+            Self::WriteHoldDisk { .. } => StepKind::WriteHoldDisk,
             Self::ExposeDisk { .. } | Self::ExposeNic { .. } => StepKind::Expose,
             Self::Plug { .. } => StepKind::Plug,
             Self::LinkUp { .. } => StepKind::LinkUp,
@@ -178,7 +178,7 @@ impl StepKind {
             Self::Connect => "ConnectFailed",
             Self::WriteSeed => "SeedFailed",
             Self::WriteEraser => "EraserFailed",
-            Self::WriteHold => "HoldFailed",
+            Self::WriteHoldDisk => "HoldDiskFailed",
             Self::Expose => "ExposeFailed",
             Self::Plug => "PlugFailed",
             Self::LinkUp => "LinkUpFailed",

@@ -1,7 +1,7 @@
 //! Whether the boot option of a DPU's disk is known before a machine is there, and whether the server is taken to find it
 //! ([`crate::machine`], *discover*).
 
-use super::{DiscoverySeen, Observed, hold};
+use super::{DiscoverySeen, Observed, hold_disk, rank};
 use crate::boot_option::Learnt;
 use crate::boot_option::discovery::{Outcome, Record, is_under_way};
 use crate::enrol::is_unapproved;
@@ -114,10 +114,11 @@ fn forbidden(o: &Observed, hardware: &Hardware, seen: &DiscoverySeen) -> Option<
         return Some(format!("'{by}' has the server: a machine's start finds the disk"));
     } else if let Some(by) = &seen.busy {
         return Some(format!("{by} has the server"));
-    } else if let Some(other) = &seen.before {
+    } else if let Some(other) = seen.dpus.iter().find(|other| rank(other) < rank(dpu)) {
+        let other = name(&other.metadata);
         return Some(format!("Dpu '{other}' is in the server too, and machines there are given that one"));
     } else {
-        return hold::missing(dpu, hardware);
+        return hold_disk::missing(dpu, hardware);
     };
     Some(why.to_owned())
 }
@@ -139,7 +140,7 @@ mod tests {
         let status = dpu.status.get_or_insert_default();
         status.namespace = Some("metalplane-dpu-dpu-1".to_owned());
         status.capacity = Some(DpuCapacity::default());
-        status.holds = vec!["x86_64".to_owned()];
+        status.hold_disks = vec!["x86_64".to_owned()];
         status.boot_controller = Some(BootController { serial_number: "MP1".to_owned(), ..BootController::default() });
         let now = Timestamp::UNIX_EPOCH;
         for said in [conditions::READY, conditions::HOST_VERIFIED] {
@@ -184,6 +185,10 @@ mod tests {
         assert!(judge(&o, Timestamp::UNIX_EPOCH).is_none());
     }
 
+    fn other(approved: bool) -> Arc<Dpu> {
+        Arc::new(Dpu::new("dpu-0", api::dpu::DpuSpec { approved, ..Default::default() }))
+    }
+
     #[test]
     fn nobody_is_disturbed() {
         let mut o = site();
@@ -196,11 +201,8 @@ mod tests {
         };
         assert_eq!(seen(|seen| seen.busy = Some("Job 'a'".to_owned())), ("NotLookedFor", false));
         assert_eq!(seen(|seen| seen.attached = true), ("NotLookedFor", false));
-        assert_eq!(
-            seen(|seen| seen.before = Some("dpu-0".to_owned())),
-            ("NotLookedFor", false),
-            "they would take turns"
-        );
+        assert_eq!(seen(|seen| seen.dpus = vec![other(true)]), ("NotLookedFor", false), "they would take turns");
+        assert_eq!(seen(|seen| seen.dpus = vec![other(false)]), ("Discovering", true), "no machine is given that one");
         assert_eq!(seen(|seen| seen.hardware = None), ("NotLookedFor", false));
         let told = |change: fn(&mut Dpu)| {
             let mut o = site();
@@ -212,7 +214,7 @@ mod tests {
         assert_eq!(told(|_| ()), ("Discovering", true));
         assert_eq!(told(|dpu| dpu.spec.approved = false), ("NotLookedFor", false));
         assert_eq!(told(|dpu| dpu.spec.maintenance = Maintenance::Drain), ("NotLookedFor", false));
-        assert_eq!(told(|dpu| dpu.status.as_mut().expect("told").holds.clear()), ("NotLookedFor", false));
+        assert_eq!(told(|dpu| dpu.status.as_mut().expect("told").hold_disks.clear()), ("NotLookedFor", false));
         let unready =
             |dpu: &mut Dpu| dpu.status.as_mut().expect("told").conditions.retain(|c| c.type_ != conditions::READY);
         assert_eq!(told(unready), ("NotLookedFor", false));

@@ -127,9 +127,13 @@ fn next(o: &Observed, since: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
 fn hold(o: &Observed, since: Timestamp) -> Result<Option<Plan>, Stop> {
     for server in &o.servers {
         let hardware = &server.hardware;
-        if let Some(machine) = &server.claimed_by {
+        if let Some(by) = &server.claimed_by {
+            let why = format!("Hardware '{hardware}' is claimed by {by}");
+            if server.is_discovery {
+                return Err(Stop::Waits(why, since));
+            }
             return Err(Stop::Failed(format!(
-                "Hardware '{hardware}' is claimed by BareMetalMachine '{machine}': no Job commands a claimed server. Next: bmctl stop, \
+                "{why}: no Job commands a claimed server. Next: bmctl stop, \
                  start or restart of that machine; or kubectl delete bmm"
             )));
         }
@@ -137,7 +141,7 @@ fn hold(o: &Observed, since: Timestamp) -> Result<Option<Plan>, Stop> {
             continue;
         }
         if let Some(other) = &server.other {
-            return Err(Stop::Waits(format!("{other} has the server of Hardware '{hardware}'"), since));
+            return Err(Stop::Waits(format!("Job '{other}' has the server of Hardware '{hardware}'"), since));
         }
         let action = Some(Action::Hold { hardware: hardware.clone() });
         return Ok(Some(Plan { action, bmc: BmcNeed::Slow, ..Plan::default() }));

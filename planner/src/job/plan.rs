@@ -39,11 +39,13 @@ pub struct Observed {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Server {
     pub hardware: String,
-    /// The machine that has claimed the server.
+    /// Who has claimed the server, in words.
     pub claimed_by: Option<String>,
+    /// That is a Dpu which looks for its boot option: it gives the server back by itself.
+    pub is_discovery: bool,
     /// The UID on record of the Job that has the server.
     pub job: Option<String>,
-    /// Who that is, if it is another Job that exists and has not ended; or a Dpu whose boot option is looked for.
+    /// The name of that Job, if it is another one that exists and has not ended.
     pub other: Option<String>,
 }
 

@@ -348,7 +348,7 @@ fn an_inserted_medium_is_shown_before_its_task_is_done() {
 #[test]
 fn a_server_that_is_a_machines_is_not_touched() {
     let mut w = World::new(power("off"), PowerState::On);
-    w.o.servers[0].claimed_by = Some("team-a/bm-01".to_owned());
+    w.o.servers[0].claimed_by = Some("BareMetalMachine 'team-a/bm-01'".to_owned());
     w.run(std::iter::empty());
     assert!(w.failure().contains("claimed by BareMetalMachine 'team-a/bm-01'"), "{}", w.failure());
 
@@ -362,7 +362,7 @@ fn a_server_that_is_a_machines_is_not_touched() {
     while w.o.tasks.len() < 2 {
         w.round(Fate::Done);
     }
-    w.o.servers[0].claimed_by = Some("team-a/bm-01".to_owned());
+    w.o.servers[0].claimed_by = Some("BareMetalMachine 'team-a/bm-01'".to_owned());
     w.run(std::iter::empty());
     assert_eq!(w.sent, [PowerAction::ForceOff]);
     assert!(w.failure().contains("claimed"), "{}", w.failure());
@@ -376,7 +376,7 @@ fn every_wait_ends_and_says_why() {
     assert!(w.failure().contains("no bmc.tinkerbell.org Machine 'bmc'"), "{}", w.failure());
 
     let mut w = World::new(power("off"), PowerState::On);
-    w.o.servers[0].other = Some("Job 'k'".to_owned());
+    w.o.servers[0].other = Some("k".to_owned());
     w.run(std::iter::empty());
     assert!(w.failure().contains("Job 'k' has the server"), "{}", w.failure());
 

@@ -36,7 +36,7 @@ use jiff::{SignedDuration, Timestamp};
 const LIMIT: SignedDuration = SignedDuration::from_mins(100);
 /// Starts into the setup. A DPU that shares its host's power takes two for each: by the first it comes up.
 const STARTS: u32 = 2;
-const DISK: &str = "hold";
+const DISK: &str = "hold-disk";
 
 enum End {
     Is(Outcome, String),
@@ -124,23 +124,23 @@ fn most(host: Host<'_>) -> u32 {
 
 /// Of a host that is off, by a reading of this moment.
 fn start(o: &Owned<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> End {
-    let hold = match granted(o, host, draft, now) {
-        Ok(hold) => hold,
+    let disk = match granted(o, host, draft, now) {
+        Ok(disk) => disk,
         Err(reason) => return End::Waits(reason),
     };
-    let not_exposed = not_exposed(host, About::HoldDisk, Seen::disk(hold)).filter(|_| !host.shares_power());
+    let not_exposed = not_exposed(host, About::HoldDisk, Seen::disk(disk)).filter(|_| !host.shares_power());
     if let Some(reason) = not_exposed {
         return End::Waits(reason);
     }
     match boot::into_setup(o, host, now, draft) {
         Some(reason) if o.bmc.boot_attempts >= ATTEMPTS => End::Is(Outcome::NotListed, reason.message()),
         Some(reason) => End::Waits(reason),
-        None => End::Waits(power::start_for(o, host.power(), None, run(hold), now, draft)),
+        None => End::Waits(power::start_for(o, host.power(), None, run(disk), now, draft)),
     }
 }
 
-fn run(hold: &DiskAttachment) -> For<'_> {
-    For { run: uid(&hold.metadata), into_setup: true, netboot_by: None }
+fn run(disk: &DiskAttachment) -> For<'_> {
+    For { run: uid(&disk.metadata), into_setup: true, netboot_by: None }
 }
 
 /// Of a host that was started into its setup, and is on as far as anybody knows.
@@ -178,11 +178,11 @@ fn in_setup(o: &Owned<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) ->
 
 /// Of a host whose DPU came up with it: into the setup once more, now that the hold disk is presented.
 fn reset(o: &Owned<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> End {
-    let hold = match granted(o, host, draft, now) {
-        Ok(hold) => hold,
+    let disk = match granted(o, host, draft, now) {
+        Ok(disk) => disk,
         Err(reason) => return End::Waits(reason),
     };
-    if let Some(reason) = not_exposed(host, About::HoldDisk, Seen::disk(hold)) {
+    if let Some(reason) = not_exposed(host, About::HoldDisk, Seen::disk(disk)) {
         return End::Waits(reason);
     }
     if let Some(reason) = boot::into_setup(o, host, now, draft) {
@@ -192,7 +192,7 @@ fn reset(o: &Owned<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> En
         draft.need_bmc(BmcNeed::Now);
         return End::Waits(unread(o, host.name().to_owned()));
     }
-    End::Waits(power::reset_for(o, host.power(), run(hold), draft))
+    End::Waits(power::reset_for(o, host.power(), run(disk), draft))
 }
 
 /// The hold disk, granted.
@@ -208,22 +208,22 @@ fn granted<'a>(
     if let Some(old) = all.clone().find(|a| !is_it(a)) {
         return Err(writer::release(&o.writer(now), old, draft));
     }
-    let Some(hold) = all.next() else {
+    let Some(disk) = all.next() else {
         draft.act(Action::CreateDiskAttachment(Box::new(attachment(o, host, &made))));
-        return Err(creating(About::HoldAttachment));
+        return Err(creating(About::HoldDiskAttachment));
     };
-    if hold.spec.grant.is_none() {
+    if disk.spec.grant.is_none() {
         // No volume and no writer, so nobody's hold on one.
-        draft.act(Action::GrantDisk { target: target(&hold.metadata), epoch: 1, seed: None, holder_pod_uid: None });
+        draft.act(Action::GrantDisk { target: target(&disk.metadata), epoch: 1, seed: None, holder_pod_uid: None });
         return Err(Waiting::Granting { what: About::HoldDisk, message: String::new() }.into());
     }
-    Ok(hold)
+    Ok(disk)
 }
 
 fn attachment(o: &Owned<'_>, host: Host<'_>, made: &str) -> DiskAttachment {
     let (name, uid) = (host.dpu.name().to_owned(), o.uid().to_owned());
     let owner = OwnerReference { kind: "Dpu".to_owned(), namespace: None, name, uid };
-    boot_slot::attachment(o, host, (Made::Hold, owner), made, DISK)
+    boot_slot::attachment(o, host, (Made::HoldDisk, owner), made, DISK)
 }
 
 /// As it was: off if it was started for this, without the hold disk, its boot order put back.

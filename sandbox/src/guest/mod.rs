@@ -24,7 +24,7 @@ mod debian;
 mod disk;
 mod formatters;
 mod hardware;
-pub mod hold;
+pub mod hold_disk;
 mod installer;
 mod kernel;
 

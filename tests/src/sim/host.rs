@@ -41,7 +41,7 @@ const HOT_PLUG_PORTS: u32 = 64;
 /// What erasers are made of, below the agent's folder.
 const ERASER: &str = "erasers/eraser-x86_64.efi";
 /// What hold disks are made of.
-const HOLD: [&str; 2] = ["erasers/hold-x86_64/shim.efi", "erasers/hold-x86_64/grub.efi"];
+const HOLD_DISK: [&str; 2] = ["erasers/hold-disk-x86_64/shim.efi", "erasers/hold-disk-x86_64/grub.efi"];
 /// The boot option of the server's own NIC.
 const NIC: &str = "Boot0001";
 /// The boot option of the DPU's disk.
@@ -99,7 +99,7 @@ impl Dpu {
         let run_dir = dir.join(format!("{name}-{boot}"));
         std::fs::create_dir_all(&run_dir).expect("the simulation's folder is writable");
         std::fs::write(run_dir.join("boot-id"), &boot_id).expect("the simulation's folder is writable");
-        for program in [ERASER].iter().chain(&HOLD) {
+        for program in [ERASER].iter().chain(&HOLD_DISK) {
             let program = run_dir.join(program);
             std::fs::create_dir_all(program.parent().expect("a folder")).expect("the simulation's folder is writable");
             std::fs::write(program, proto::argument_area::empty()).expect("the simulation's folder is writable");

@@ -92,7 +92,7 @@ async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Current) {
             ["--boot-id-file", &boot_id_file, "--erasers", &erasers, "--eraser-arguments=console=ttyS0"],
         ]
         .concat();
-        let arguments = arguments.into_iter().chain(["--holds", &erasers]);
+        let arguments = arguments.into_iter().chain(["--hold-disks", &erasers]);
         let args = dpu_agent::args::Args::parse_from(arguments);
         let (own, bootstrap) = (process.clone(), service::client_of(&process));
         let access = Access { bootstrap, own: Box::new(move |_| Ok(service::client_of(&own))) };

@@ -22,7 +22,7 @@ const HEAD: &str = "# Debian packages with programs that are in an image, and th
 /// What has the programs that [`super::IMAGES`] ask for, and the installer's initramfs ([`Formatters`]), and [`RELEASE`].
 const PACKAGES: &[&str] = &["base-files", "dosfstools", "e2fsprogs", "mount", "util-linux", "xfsprogs"];
 /// Of a server's processors, whatever the DPU's are: what a hold disk has.
-const OF_SERVERS: [&str; 2] = sandbox::guest::hold::PACKAGES;
+const OF_SERVERS: [&str; 2] = sandbox::guest::hold_disk::PACKAGES;
 /// Which Debian it is.
 const RELEASE: &str = "/etc/os-release";
 /// Where packages have programs.
@@ -42,19 +42,19 @@ pub(super) fn members(programs: &[&str], architecture: Architecture) -> Result<V
 }
 
 /// The programs of a hold disk, for an image.
-pub(super) fn hold() -> Result<Vec<Member>> {
-    let root = unpacked(sandbox::guest::hold::ARCHITECTURE)?;
-    let mut members = of_hold(&root)?;
+pub(super) fn hold_disk() -> Result<Vec<Member>> {
+    let root = unpacked(sandbox::guest::hold_disk::ARCHITECTURE)?;
+    let mut members = of_hold_disk(&root)?;
     members.push(release(&root)?);
     described(&root, members)
 }
 
-fn of_hold(root: &Path) -> Result<Vec<Member>> {
+fn of_hold_disk(root: &Path) -> Result<Vec<Member>> {
     let member = |(path, name): (&str, &'static str)| {
         let source = resolve(root, path).with_context(|| format!("no package of the lock has {path}"))?;
-        Ok(super::hold_member(source, name))
+        Ok(super::hold_disk_member(source, name))
     };
-    sandbox::guest::hold::PROGRAMS.into_iter().map(member).collect()
+    sandbox::guest::hold_disk::PROGRAMS.into_iter().map(member).collect()
 }
 
 /// The programs and all that they load, for an initramfs.
@@ -115,7 +115,7 @@ pub(crate) fn renew(root: &Path) -> Result<()> {
         let work = tempfile::tempdir().context("create a work folder")?;
         let unpacked = work.path().join("root");
         let mut found = Vec::new();
-        let of_servers = if architecture == sandbox::guest::hold::ARCHITECTURE { &OF_SERVERS[..] } else { &[] };
+        let of_servers = if architecture == sandbox::guest::hold_disk::ARCHITECTURE { &OF_SERVERS[..] } else { &[] };
         for package in packages.with_dependencies(&[PACKAGES, of_servers].concat())? {
             let (file, digest) = packages.download(&package, &work.path().join("files"))?;
             packages::unpack(&file, &unpacked)?;
@@ -124,7 +124,7 @@ pub(crate) fn renew(root: &Path) -> Result<()> {
         let used: BTreeSet<String> = of_root(&unpacked, &programs, architecture)?
             .into_iter()
             .chain([release(&unpacked)?])
-            .chain(if of_servers.is_empty() { Vec::new() } else { of_hold(&unpacked)? })
+            .chain(if of_servers.is_empty() { Vec::new() } else { of_hold_disk(&unpacked)? })
             .filter_map(|member| Some(format!("/{}", member.source.strip_prefix(&unpacked).ok()?.display())))
             .collect();
         found.retain(|(_, _, files)| files.iter().any(|file| used.contains(file)));

@@ -137,7 +137,7 @@ fn write_chosen(
         built.push((*architecture, build(root, chosen, release, *architecture)?));
     }
     let of_servers = match chosen.iter().any(|image| image.of_servers) {
-        true => installer::eraser(root, release, out)?.into_iter().chain(hold(release)?).collect(),
+        true => installer::eraser(root, release, out)?.into_iter().chain(hold_disk(release)?).collect(),
         false => Vec::new(),
     };
     for image in chosen {
@@ -218,19 +218,19 @@ fn notice(root: &Path, image: &Image, architecture: Architecture, out: &Path) ->
 }
 
 /// The programs of hold disks.
-fn hold(release: Option<&Release>) -> Result<Vec<Member>> {
+fn hold_disk(release: Option<&Release>) -> Result<Vec<Member>> {
     match release {
-        Some(_) => locked::hold(),
+        Some(_) => locked::hold_disk(),
         None => {
-            let programs = sandbox::guest::hold::hold(&sandbox::args::cache_folder())?;
-            Ok(programs.into_iter().map(|(source, name)| hold_member(source, name)).collect())
+            let programs = sandbox::guest::hold_disk::hold_disk(&sandbox::args::cache_folder())?;
+            Ok(programs.into_iter().map(|(source, name)| hold_disk_member(source, name)).collect())
         }
     }
 }
 
-fn hold_member(source: PathBuf, name: &str) -> Member {
-    let machine = sandbox::guest::hold::ARCHITECTURE.machine();
-    Member { source, inside: format!("/usr/share/metalplane/hold-{machine}/{name}"), mode: DATA }
+fn hold_disk_member(source: PathBuf, name: &str) -> Member {
+    let machine = sandbox::guest::hold_disk::ARCHITECTURE.machine();
+    Member { source, inside: format!("/usr/share/metalplane/hold-disk-{machine}/{name}"), mode: DATA }
 }
 
 /// The references of every image in the folder, of this call or an earlier one, by their keys in the chart's values.

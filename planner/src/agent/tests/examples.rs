@@ -56,7 +56,7 @@ fn brings_each_kind_in_order_and_takes_it_away_in_order() {
         (1, vec![Claim, Expose, Plug, LinkUp], vec![NoteRelease, LinkDown, Unplug, Hide, Finish]),
         (2, vec![Claim, WriteSeed, Expose], vec![NoteRelease, Hide, RemoveSeed, Finish]),
         (4, vec![Claim, WriteEraser, Expose], vec![NoteRelease, Hide, RemoveSeed, Finish]),
-        (5, vec![Claim, WriteHold, Expose], vec![NoteRelease, Hide, RemoveSeed, Finish]),
+        (5, vec![Claim, WriteHoldDisk, Expose], vec![NoteRelease, Hide, RemoveSeed, Finish]),
     ] {
         let mut world = granted(number);
         assert_eq!(steps(&mut world), bring, "kind {number}");

@@ -2,7 +2,7 @@
 
 use crate::dpu::eraser::machine;
 use crate::machine::situation::{Host, Owned};
-use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot, Eraser, Hold, OwnerReference};
+use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot, Eraser, HoldDisk, OwnerReference};
 use api::machine::DiskBus;
 use api::{DiskAttachment, labels, names};
 
@@ -10,7 +10,7 @@ use api::{DiskAttachment, labels, names};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::machine) enum Made {
     Eraser,
-    Hold,
+    HoldDisk,
 }
 
 /// Of `owner`, an object of that kind, under the name `made`; `disk`: what it is called there.
@@ -32,7 +32,7 @@ pub(in crate::machine) fn attachment(
         volume: None,
         seed_secret_name: None,
         eraser: (what == Made::Eraser).then(|| Eraser { machine: machine.clone() }),
-        hold: (what == Made::Hold).then_some(Hold { machine }),
+        hold_disk: (what == Made::HoldDisk).then_some(HoldDisk { machine }),
         import: None,
         bus: bus.unwrap_or(DiskBus::NVMe),
         slot: DiskSlot::Boot,
@@ -40,7 +40,7 @@ pub(in crate::machine) fn attachment(
         serial: names::boot_serial(host.dpu.name()),
         uuid: o.uid().to_owned(),
         // On an eraser the installer reports.
-        read_only: what == Made::Hold,
+        read_only: what == Made::HoldDisk,
         size: None,
         qos: None,
         grant: None,

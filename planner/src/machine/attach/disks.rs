@@ -125,7 +125,7 @@ fn create(
         }),
         seed_secret_name: None,
         eraser: None,
-        hold: None,
+        hold_disk: None,
         import: None,
         bus: disk.bus,
         slot: if disk.boot_order == Some(1) { DiskSlot::Boot } else { DiskSlot::HotPlug },

@@ -70,7 +70,7 @@ fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
         volume: None,
         seed_secret_name: Some(format!("seed-{}", names::short(o.uid(), 12))),
         eraser: None,
-        hold: None,
+        hold_disk: None,
         import: None,
         bus: DiskBus::NVMe,
         slot: DiskSlot::Seed,

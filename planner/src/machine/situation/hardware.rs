@@ -1,7 +1,7 @@
 //! Which servers the machine has, which of them it is on, and the DPU in it.
 
 use crate::dpu::boot_disk::BootDiskReads;
-use crate::dpu::not_ready;
+use crate::dpu::{not_ready, rank};
 use crate::install;
 use crate::machine::observed::{Belongings, DpuSeen, Observed};
 use crate::meta::{annotation, name};
@@ -145,11 +145,7 @@ pub(in crate::machine) fn dpu_in<'a>(o: &'a Belongings, hardware: &str) -> Optio
 
 /// The DPU in a server by which a machine that has nothing there gets it.
 pub(in crate::machine) fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
-    let of_it = || dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware));
-    of_it()
-        .filter(|dpu| dpu.dpu.spec.approved)
-        .min_by_key(|dpu| dpu.name())
-        .or_else(|| of_it().min_by_key(|d| d.name()))
+    dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware)).min_by_key(|seen| rank(&seen.dpu))
 }
 
 pub(in crate::machine) fn is_granted(o: &Belongings) -> bool {

@@ -93,7 +93,7 @@ pub fn function(number: u8) -> Function {
             format: ImageFormat::Raw,
         }),
         4 => Function::Eraser(Eraser { machine: "x86_64".into(), presentation: presentation() }),
-        _ => Function::Hold(Hold { machine: "x86_64".into(), presentation: presentation() }),
+        _ => Function::HoldDisk(HoldDisk { machine: "x86_64".into(), presentation: presentation() }),
     }
 }
 
@@ -355,7 +355,7 @@ impl World {
             Step::Claim { .. }
             | Step::WriteSeed { .. }
             | Step::WriteEraser { .. }
-            | Step::WriteHold { .. }
+            | Step::WriteHoldDisk { .. }
             | Step::Resize { .. }
             | Step::Limit { .. } => {}
         }

@@ -64,7 +64,7 @@ impl World {
                 self.seeds.insert(id.uid.clone());
             }
             // What it is made of is on the DPU.
-            Step::WriteEraser { id, .. } | Step::WriteHold { id, .. } => drop(self.seeds.insert(id.uid.clone())),
+            Step::WriteEraser { id, .. } | Step::WriteHoldDisk { id, .. } => drop(self.seeds.insert(id.uid.clone())),
             Step::ExposeDisk { id, limits, .. } => self.show(id, FunctionKind::Disk, *limits)?,
             Step::ExposeNic { id, .. } => self.show(id, FunctionKind::Nic, Limits::default())?,
             Step::Plug { id, .. } => {

@@ -45,7 +45,7 @@ pub fn make(disk: &File, name: &str, loader: &Loader<'_>) -> io::Result<()> {
     }
     drop(root);
     volume.unmount()?;
-    let partition = Partition { name: "hold".to_owned(), kind: Kind::EfiSystem, offset: MIB, length: system };
+    let partition = Partition { name: "hold-disk".to_owned(), kind: Kind::EfiSystem, offset: MIB, length: system };
     create(disk, (size, SECTOR), &[partition], unique(name))?;
     disk.sync_all()
 }

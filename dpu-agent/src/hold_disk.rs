@@ -1,22 +1,22 @@
-//! Hold disks: those that the host's firmware is to list, and from which nothing starts (`imaging::hold`). The agent makes them of the programs that
+//! Hold disks: those that the host's firmware is to list, and from which nothing starts (`imaging::hold_disk`). The agent makes them of the programs that
 //! are in its image.
 
 use crate::seed::Seeds;
-use imaging::hold::{Loader, make};
+use imaging::hold_disk::{Loader, make};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
 /// A folder is called so, with what its machine's processors are behind it.
-const NAME: &str = "hold-";
+const NAME: &str = "hold-disk-";
 const PROGRAMS: [&str; 2] = ["shim.efi", "grub.efi"];
 
 #[derive(Debug, Clone, Default)]
-pub struct Holds {
+pub struct HoldDisks {
     folder: PathBuf,
 }
 
-impl Holds {
+impl HoldDisks {
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -61,12 +61,12 @@ mod tests {
             fs::create_dir(&of_it).expect("made");
             programs.iter().for_each(|program| fs::write(of_it.join(program), program).expect("written"));
         }
-        let (seeds, holds) = (Seeds::open(folder.path().join("seeds")), Holds::new(folder.path().to_owned()));
+        let (seeds, disks) = (Seeds::open(folder.path().join("seeds")), HoldDisks::new(folder.path().to_owned()));
         let seeds = seeds.expect("open");
-        assert_eq!(holds.machines(), ["x86_64"]);
-        holds.write(&seeds, "uid", "x86_64").expect("made");
+        assert_eq!(disks.machines(), ["x86_64"]);
+        disks.write(&seeds, "uid", "x86_64").expect("made");
         assert!(seeds.list().expect("list").contains("uid"));
-        let error = holds.write(&seeds, "other", "aarch64").expect_err("half of it");
+        let error = disks.write(&seeds, "other", "aarch64").expect_err("half of it");
         assert!(error.to_string().contains("aarch64") && error.to_string().contains("x86_64"), "{error}");
     }
 }

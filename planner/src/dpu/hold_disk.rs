@@ -7,10 +7,10 @@ use api::tinkerbell::Hardware;
 /// Why it cannot.
 pub(super) fn missing(dpu: &Dpu, hardware: &Hardware) -> Option<String> {
     let machine = machine(hardware);
-    let holds = dpu.status.as_ref().map(|status| status.holds.as_slice()).unwrap_or_default();
-    if holds.iter().any(|known| known == machine) {
+    let known = dpu.status.as_ref().map(|status| status.hold_disks.as_slice()).unwrap_or_default();
+    if known.iter().any(|known| known == machine) {
         return None;
     }
-    let known = if holds.is_empty() { "none".to_owned() } else { holds.join(", ") };
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     Some(format!("its agent has no hold disk for {machine} (it has: {known})"))
 }

@@ -1,4 +1,4 @@
-//! The programs of a hold disk (`imaging::hold`), for images of tests and demo: a shim and a GRUB that secure boot lets start, of Debian's packages as they
+//! The programs of a hold disk (`imaging::hold_disk`), for images of tests and demo: a shim and a GRUB that secure boot lets start, of Debian's packages as they
 //! are today. What ships has those of pinned packages.
 
 use crate::architecture::Architecture;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const RECIPE: &str = include_str!("hold.rs");
+const RECIPE: &str = include_str!("hold_disk.rs");
 
 /// For servers of this architecture there is one, whatever the DPU's is.
 pub const ARCHITECTURE: Architecture = Architecture::Amd64;
@@ -19,8 +19,8 @@ pub const PROGRAMS: [(&str, &str); 2] = [
 ];
 
 /// The programs, each with what it is called in an image.
-pub fn hold(cache: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
-    let kept = super::cached("hold", &[RECIPE], cache, |into| keep(into, cache))?;
+pub fn hold_disk(cache: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
+    let kept = super::cached("hold-disk", &[RECIPE], cache, |into| keep(into, cache))?;
     Ok(PROGRAMS.iter().map(|(_, name)| (kept.join(name), *name)).collect())
 }
 
