@@ -381,6 +381,14 @@ fn every_wait_ends_and_says_why() {
     assert!(w.failure().contains("Job 'k' has the server"), "{}", w.failure());
 
     let mut w = World::new(power("off"), PowerState::On);
+    w.o.servers[0].claimed_by = Some("Dpu 'dpu-1'".to_owned());
+    w.o.servers[0].is_discovery = true;
+    w.round(Fate::Done);
+    assert!(!is_over(&w.o.job), "a Dpu gives it back: {:?}", w.o.job.status);
+    w.run(std::iter::empty());
+    assert!(w.failure().contains("claimed by Dpu 'dpu-1'") && w.sent.is_empty(), "{}", w.failure());
+
+    let mut w = World::new(power("off"), PowerState::On);
     w.readable = false;
     w.run(std::iter::empty());
     assert!(w.failure().contains("could not be read for 10 minutes: no answer"), "{}", w.failure());
