@@ -148,6 +148,13 @@ fn inside(root: &File, name: &str) -> io::Result<PathBuf> {
     fs::read_link(by_descriptor(&folder))
 }
 
+/// Whether there is such a file, all links followed within the file system.
+pub fn has_file(root: &File, path: &str) -> bool {
+    let opened = rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT);
+    let kind = opened.and_then(rustix::fs::fstat).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    kind == Ok(FileType::RegularFile)
+}
+
 fn by_descriptor(file: &impl AsRawFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

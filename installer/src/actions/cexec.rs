@@ -5,23 +5,12 @@
 //! As with upstream the interpreter gets `CMD_LINE` as one argument; without one `CMD_LINE` is split at `;`, and its commands at spaces: no
 //! quotes, no variables. Unlike there `CHROOT` is required: what runs without it upstream is its image's, and this one has no programs.
 
+use super::programs::{self, Programs};
 use super::{optional, required, truth};
 use crate::agent::Action;
-use crate::chroot::{Bound, apart};
 use crate::disks::Disks;
-use crate::filesystem::Mounted;
 use crate::lines::Lines;
-use rustix::mount::MountFlags;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
-use std::time::Instant;
-use tokio::sync::mpsc;
-
-/// Where a program is looked for, unless the action's environment says it.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Lines on their way: a program that says more waits.
-const LINES: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
 struct Job {
@@ -66,54 +55,10 @@ impl Job {
 }
 
 pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
-    let job = Job::read(action)?;
+    let Job { kind, commands, name_servers, environment } = Job::read(action)?;
     let disk = disks.find_of("BLOCK_DEVICE", required(action, "BLOCK_DEVICE", "the partition, as /dev/nvme0n1p1")?)?;
-    let (say, mut said) = mpsc::channel(LINES);
-    let deadline = action.deadline.into_std();
-    let done = apart("cexec", move || on(&disk.node, &job, deadline, &say));
-    let mut done = done.map_err(|error| format!("a thread: {error}"))?;
-    let done = loop {
-        tokio::select! {
-            biased;
-            Some(line) = said.recv() => lines.say(&line),
-            done = &mut done => break done,
-        }
-    };
-    while let Ok(line) = said.try_recv() {
-        lines.say(&line);
-    }
-    done.unwrap_or_else(|_| Err("cexec: its thread ended without a result".to_owned()))
-}
-
-/// With the file system mounted for so long.
-fn on(node: &Path, job: &Job, deadline: Instant, say: &mpsc::Sender<String>) -> Result<(), String> {
-    let mounted = Mounted::new(node, &job.kind, MountFlags::empty())?;
-    let ran = Bound::new(mounted.root(), job.name_servers).and_then(|bound| {
-        // CMD_LINE itself may have a password in it.
-        let of = |number: usize| format!("command {number} of {}", job.commands.len());
-        for (number, words) in (1..).zip(&job.commands) {
-            let Some((program, arguments)) = words.split_first() else { continue };
-            tell(say, format!("disk {}: {}: {program}", node.display(), of(number)));
-            let mut command = Command::new(program);
-            command.args(arguments).current_dir("/").env_clear().env("PATH", PATH).env("HOME", "/root");
-            command.envs(&job.environment);
-            let to = say.clone();
-            let status = bound.run(command, deadline, move |line| tell(&to, line));
-            match status.map_err(|error| format!("{}: {error}", of(number)))? {
-                status if status.success() => {}
-                status => return Err(format!("{}: {program} ended with {status}", of(number))),
-            }
-        }
-        Ok(())
-    });
-    let closed = mounted.close();
-    ran.map_err(|error| format!("disk {}: {error}", node.display()))?;
-    closed
-}
-
-fn tell(to: &mpsc::Sender<String>, line: String) {
-    // Nobody listens any more: the machine restarts.
-    let _ = to.blocking_send(line);
+    let (commands, deadline) = (Box::new(|_: &_| Ok(commands)), action.deadline.into_std());
+    programs::run("cexec", disk, Programs { kind, commands, name_servers, environment, deadline }, lines).await
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@
 mod archive2disk;
 mod cexec;
 pub(crate) mod erase;
+mod grub2disk;
 mod image2disk;
 mod kexec;
 mod oci2disk;
+mod programs;
 mod rootio;
 mod seed;
 mod writefile;
@@ -22,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "image2disk",
     "qemuimg2disk",
     "oci2disk",
@@ -30,6 +32,7 @@ pub const NAMES: [&str; 12] = [
     "writefile",
     "seed",
     "cexec",
+    "grub2disk",
     "kexec",
     "rootio",
     "erase",
@@ -131,6 +134,7 @@ impl Actions for BuiltIn {
             "archive2disk" => Box::pin(archive2disk::run(&self.disks, &fetching(), lines)).await.map(|()| Then::Next),
             "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),
             "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "grub2disk" => Box::pin(grub2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),
             COMMANDED => Box::pin(rootio::run(&self.disks, action, lines)).await.map(|()| self.wrote()),
             "reboot" => Ok(self.restart(lines)),

@@ -2,6 +2,7 @@
 //! it as process 1 of a virtual server.
 
 mod agent;
+mod grub;
 mod guest;
 mod machine;
 mod mtu;

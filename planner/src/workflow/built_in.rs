@@ -9,7 +9,7 @@ use api::tinkerbell::workflow::{Task, Workflow, WorkflowStatus};
 use jiff::Timestamp;
 
 /// By the last word of an action's image.
-pub const BUILT_IN: [&str; 12] = [
+pub const BUILT_IN: [&str; 13] = [
     "image2disk",
     "qemuimg2disk",
     "oci2disk",
@@ -17,6 +17,7 @@ pub const BUILT_IN: [&str; 12] = [
     "writefile",
     "seed",
     "cexec",
+    "grub2disk",
     "kexec",
     "rootio",
     "erase",
