@@ -3,8 +3,8 @@
 mod status;
 
 pub use status::{
-    AttachPhase, BareMetalMachineStatus, DiskStatus, InstallStatus, InterfaceStatus, MachineAddress, MachineState,
-    PowerStatus, TimelineAction, TimelineEntry,
+    AttachPhase, BareMetalMachineStatus, DiskStatus, InstallStatus, InstalledDisk, InterfaceStatus, MachineAddress,
+    MachineState, PowerStatus, TimelineAction, TimelineEntry,
 };
 
 use crate::Named;

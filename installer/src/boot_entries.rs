@@ -6,7 +6,7 @@
 //! others stay: of the network, of USB and other media, of the firmware's own programs, by a path that is not understood. Nothing is
 //! removed while it is not known what is on every disk: one that cannot be read, or a controller that no driver has taken.
 
-use crate::disks::Disks;
+use crate::disks::{Disks, Known};
 use crate::lines::Lines;
 use std::collections::BTreeSet;
 use std::fs;
@@ -71,6 +71,16 @@ fn removed(variables: &Path, disks: &Disks, lines: &Lines) -> Result<(), String>
         ));
     }
     Ok(())
+}
+
+/// The GUIDs of a disk's partitions, but for those that another disk has too: copies of one image have the same.
+pub fn own_partitions(disks: &Disks, disk: &Known) -> Result<Vec<String>, String> {
+    let mut own = disks.partitions_of(disk)?;
+    for other in disks.all().iter().filter(|other| other.name != disk.name && other.size_bytes > 0) {
+        let others = disks.partitions_of(other)?;
+        own.retain(|guid| !others.contains(guid));
+    }
+    Ok(own.iter().map(text).collect())
 }
 
 fn variable(folder: &Path, name: &str) -> PathBuf {
@@ -175,11 +185,15 @@ impl Disks {
         let mut all = BTreeSet::new();
         // A drive without a medium has no size.
         for disk in self.all().iter().filter(|disk| disk.size_bytes > 0) {
-            let node = self.node(disk);
-            let read = fs::File::open(&node).and_then(|file| imaging::gpt::partitions(&file, disk.size_bytes));
-            all.extend(read.map_err(|error| format!("disk {}: {error}", node.display()))?);
+            all.extend(self.partitions_of(disk)?);
         }
         Ok(all)
+    }
+
+    fn partitions_of(&self, disk: &Known) -> Result<Vec<Guid>, String> {
+        let node = self.node(disk);
+        let read = fs::File::open(&node).and_then(|file| imaging::gpt::partitions(&file, disk.size_bytes));
+        read.map_err(|error| format!("disk {}: {error}", node.display()))
     }
 }
 

@@ -144,7 +144,7 @@ impl Address {
 }
 
 /// That of a disk which several controllers reach: the one that has its number.
-fn controller(disk: &Path, of_all: &Path, sys: &Path) -> Option<PathBuf> {
+pub(super) fn controller(disk: &Path, of_all: &Path, sys: &Path) -> Option<PathBuf> {
     let name = name(disk)?;
     let number: String = name.strip_prefix("nvme")?.chars().take_while(char::is_ascii_digit).collect();
     let name = format!("nvme{number}");

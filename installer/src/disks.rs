@@ -5,7 +5,7 @@
 //! (true, false), min-size, max-size. Exactly one disk has to match; an error lists those that there are. Removable and USB
 //! disks, what a BMC shows as a medium among them, are never written.
 
-use super::{by_id, by_path};
+use super::{by_id, by_path, uefi_path};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -109,6 +109,10 @@ impl Disks {
     fn links(&self, disk: &Known, folder: &str) -> Vec<String> {
         let Ok(own) = fs::canonicalize(self.sys.join("block").join(&disk.name)) else { return Vec::new() };
         if folder == by_id::FOLDER { by_id::names(disk, &own) } else { by_path::names(&own, &self.sys) }
+    }
+
+    pub fn uefi_path(&self, disk: &Known) -> Option<String> {
+        uefi_path::of(&fs::canonicalize(self.sys.join("block").join(&disk.name)).ok()?, &self.sys)
     }
 
     fn disk(&self, key: &str, name: &str, node: &Path) -> Result<Disk, String> {

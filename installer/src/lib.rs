@@ -21,6 +21,7 @@
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
 //! | [`by_id`], [`by_path`] | disks by the names that udev gives them |
+//! | [`uefi_path`] | a disk by the name that its firmware gives it |
 //! | [`lines`] | what is said: on the console, and the last of it in an action's report |
 //!
 //! **Actions are programs of this one.** Upstream's run in containers; here `image2disk` is a function, whatever registry and
@@ -52,4 +53,5 @@ pub mod modules;
 pub mod network;
 pub mod session;
 pub mod system;
+pub mod uefi_path;
 pub mod untar;

@@ -130,6 +130,27 @@ pub struct InstallStatus {
     /// The request that it carries out (annotation metalplane.io/reinstall-requested-at).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
+    /// The disk that it put the system on, as the installer tells; absent where it tells of none, or of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<InstalledDisk>,
+}
+
+/// The disk of an installed system, by what the firmware's boot options are compared with.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstalledDisk {
+    /// Its serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial_number: Option<String>,
+    /// Its World Wide Identifier as Linux has it: eui.…, nvme.…, naa.…
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwid: Option<String>,
+    /// Its device path (UEFI 2.10, section 10.6), by where it is plugged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uefi_device_path: Option<String>,
+    /// The GUIDs of its partitions that no other disk of the server had.
+    #[serde(default, rename = "partitionGUIDs", skip_serializing_if = "Vec::is_empty")]
+    pub partition_guids: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]

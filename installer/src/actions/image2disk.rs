@@ -10,7 +10,7 @@
 //! A disk that discards is empty behind the image. Of one that does not, the last MiB alone is zeroed there: what was on it
 //! elsewhere stays, as with upstream.
 
-use super::{number, optional, proxies, required, truth};
+use super::{number, optional, proxies, required, truth, written};
 use crate::agent::Action;
 use crate::disks::{Disk, Disks};
 use crate::lines::Lines;
@@ -109,10 +109,15 @@ pub(super) fn of_qemu(action: &Action) -> Result<Action, String> {
 pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
     let job = Job::read(action)?;
     let disk = disks.find(required(action, "DEST_DISK", DISK)?)?;
-    write(&job, &disk, action.deadline, lines).await
+    write(&job, (disks, &disk), action.deadline, lines).await
 }
 
-pub(super) async fn write(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Result<(), String> {
+pub(super) async fn write(
+    job: &Job,
+    (disks, disk): (&Disks, &Disk),
+    deadline: Instant,
+    lines: &Lines,
+) -> Result<(), String> {
     let give_up = job.retry.map(|retry| Instant::now() + retry);
     loop {
         let failed = match copy(job, disk, deadline, lines).await {
@@ -127,7 +132,9 @@ pub(super) async fn write(job: &Job, disk: &Disk, deadline: Instant, lines: &Lin
         lines.say(&format!("{failed}; beginning anew"));
         sleep(AGAIN).await;
     }
-    finish(disk, lines).await
+    finish(disk, lines).await?;
+    written::tell(disks, disk, lines);
+    Ok(())
 }
 
 async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Result<(), Error> {

@@ -12,6 +12,7 @@ mod programs;
 mod rootio;
 mod seed;
 mod writefile;
+mod written;
 
 use crate::agent::{Action, Actions, Then};
 use crate::boot_entries;

@@ -85,7 +85,7 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
         lines.say(&format!("{reference}: not the disk, and not written: {other}"));
     }
     let job = Job { source: found.source, retry: None, tell_every: TELL_EVERY };
-    image2disk::write(&job, &disk, action.deadline, lines).await
+    image2disk::write(&job, (disks, &disk), action.deadline, lines).await
 }
 
 #[cfg(test)]

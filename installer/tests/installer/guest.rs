@@ -238,7 +238,13 @@ async fn is_installed(name: &str, machine: Machine) {
     for (disk, place) in PLACES {
         assert!(disks.contains(&format!(", /dev/disk/by-path/{place}, /dev/disk/by-id/{disk}")), "{disks}");
     }
-    assert!(message(&server, "packed").contains("n1: partitions: nvme"), "{}", message(&server, "packed"));
+    let packed = message(&server, "packed");
+    assert!(packed.contains("n1: partitions: nvme"), "{packed}");
+    for (action, told) in [("packed", "/NVMe(0x1,00-00-00-00-00-00-00-00)\""), ("scsi", "PciRoot(0x0)/Pci(0x")] {
+        let message = message(&server, action);
+        let written = message.lines().find(|line| line.starts_with("written {")).unwrap_or_default();
+        assert!(written.contains("\"path\":\"PciRoot(0x0)/Pci(0x") && written.contains(told), "{message}");
+    }
     assert!(!console.contains("secret") && !cause.contains("secret"), "a URL's query is nobody's to read");
 
     let read = |path: &Path| std::fs::read(path).expect("read");

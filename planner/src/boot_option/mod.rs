@@ -15,6 +15,7 @@
 //! of an installed system (`HD(…)`) is bound to no disk: copies of one image have the same partition.
 
 pub mod discovery;
+pub mod installed;
 mod learnt;
 mod path;
 mod text;

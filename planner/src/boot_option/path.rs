@@ -85,6 +85,44 @@ fn function(path: &str) -> Option<(String, u32)> {
     Some((format!("{before}/{}", number(device)?), number(function)?))
 }
 
+/// What is behind that place, which is a whole device path, where the path begins with it: nothing, or a partition and what is on it.
+pub fn rest_of<'a>(path: &'a str, place: &str) -> Option<&'a str> {
+    let mut rest = path;
+    for node in place.split('/') {
+        let (first, behind) = rest.split_once('/').unwrap_or((rest, ""));
+        if !is_same_node(first, node) {
+            return None;
+        }
+        rest = behind;
+    }
+    (rest.is_empty() || rest.starts_with("HD(") || rest.starts_with('\\')).then_some(rest)
+}
+
+/// Numbers in whatever base; of a namespace its number alone, of a SATA port not what stands for "no port multiplier".
+fn is_same_node(one: &str, other: &str) -> bool {
+    let parts = |node: &str| {
+        let (kind, inside) = node.strip_suffix(')')?.split_once('(')?;
+        let kind = kind.to_ascii_lowercase();
+        let kept: &[usize] = match kind.as_str() {
+            "nvme" => &[0],
+            "sata" => &[0, 2],
+            _ => &[0, 1],
+        };
+        let words: Vec<&str> = inside.split(',').collect();
+        let numbers =
+            kept.iter().filter_map(|at| words.get(*at)).map(|word| number(word)).collect::<Option<Vec<_>>>()?;
+        Some((if kind == "pcieroot" { "pciroot".to_owned() } else { kind }, numbers))
+    };
+    parts(one).is_some_and(|one| Some(one) == parts(other))
+}
+
+/// The GUID of the partition that a path begins with.
+pub fn partition(path: &str) -> Option<&str> {
+    let mut words = path.strip_prefix("HD(")?.split_once(')')?.0.split(',');
+    let (_, kind, guid) = (words.next()?, words.next()?, words.next()?);
+    (kind == "GPT").then_some(guid)
+}
+
 /// The MAC address of a network option, and the path of its NIC.
 pub fn nic(path: &str) -> Option<([u8; 6], &str)> {
     let (device, rest) = path.split_once("/MAC(")?;

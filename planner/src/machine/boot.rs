@@ -14,6 +14,7 @@ use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
 use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
+use api::machine::InstalledDisk;
 use api::tinkerbell::Hardware;
 use api::{labels, names};
 use jiff::Timestamp;
@@ -277,13 +278,61 @@ fn goes_to_setup(seen: &HostObserved) -> bool {
     seen.boot.next.is_some_and(|next| next.source == BootSource::Setup)
 }
 
-/// The installed disk is first where an administrator says which option that is; elsewhere the firmware's order stands, and the
-/// network answers the server that it boots locally. `None`: it is so.
-pub(super) fn local(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let Some(named) = annotation(&hardware.metadata, labels::BOOT_OPTION) else {
+/// The installed disk is first where an administrator says which option that is, or the disk itself does; elsewhere the firmware's order
+/// stands, and the network answers the server that it boots locally. `None`: it is so.
+pub(super) fn local(
+    o: &Belongings,
+    hardware: &Hardware,
+    disk: Option<&InstalledDisk>,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    match annotation(&hardware.metadata, labels::BOOT_OPTION) {
+        Some(named) => administrators(o, hardware, named, now, draft),
+        None => installed(o, hardware, disk, now, draft),
+    }
+}
+
+fn installed(
+    o: &Belongings,
+    hardware: &Hardware,
+    disk: Option<&InstalledDisk>,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    let by_itself = |draft: &mut Draft| {
         draft.falls_through = true;
-        return None;
+        None
     };
+    let Some(disk) = disk else { return by_itself(draft) };
+    let Some(seen) = o.bmc.host.last() else {
+        draft.need_bmc(BmcNeed::Now);
+        return Some(unread(o, name(&hardware.metadata).to_owned()));
+    };
+    if missing(seen).is_some() {
+        return by_itself(draft);
+    }
+    // An entry that the system made of itself stays where it put that: some make it anew at each start from the disk's own.
+    let first = seen.boot.coming().first().and_then(|first| seen.boot.options.iter().find(|o| o.reference == *first));
+    let own = first.filter(|option| boot_option::installed::is_system_of(disk, option));
+    let Some(option) = own.or_else(|| boot_option::installed::of_disk(disk, &seen.boot.options)) else {
+        return by_itself(draft);
+    };
+    let change = BootChange::First { reference: option.reference.clone() };
+    // A BMC that does not take it, or takes it and does not show it.
+    if o.bmc.boot_attempts >= ATTEMPTS && !is_so(&change, &seen.boot) {
+        return by_itself(draft);
+    }
+    made(o, hardware, change, now, draft)
+}
+
+fn administrators(
+    o: &Belongings,
+    hardware: &Hardware,
+    named: &str,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
     let hardware_name = name(&hardware.metadata).to_owned();
     let Some(seen) = o.bmc.host.last() else {
         draft.need_bmc(BmcNeed::Now);

@@ -134,6 +134,12 @@ impl Site {
         self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"ForceOff"}"#).await.map(drop)
     }
 
+    /// The boot order of a server, as somebody writes it who has the BMC's password.
+    pub async fn put_boot_order(&self, server: &str, order: &[&str]) -> Result<()> {
+        let body = serde_json::json!({"Boot": {"BootOrder": order}}).to_string();
+        self.redfish(server, "", "PATCH", &body).await.map(drop)
+    }
+
     /// What its BMC shows of how it boots.
     pub async fn boot_settings(&self, server: &str) -> Result<Value> {
         let shown = self.redfish(server, "", "GET", "").await?;

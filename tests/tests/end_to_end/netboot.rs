@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use api::labels;
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
 use sandbox::server::faults::Faults;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, SEEDS_NAMESPACE, Site, until};
 
@@ -16,6 +16,9 @@ pub(super) const SERVER: &str = "server-3";
 pub(super) const HARDWARE: &str = "rack1-u03";
 /// In no object but Secrets.
 const USER_DATA: &str = "said-to-bm-03-alone";
+/// As it leaves the factory.
+const DISK_FIRST: [&str; 2] = ["Boot0002", "Boot0003"];
+const NETWORK_FIRST: [&str; 2] = ["Boot0003", "Boot0002"];
 /// As the guest says it when it is up.
 pub(super) const BOOTED: &str = "MP-BOOT u03 bm-03";
 
@@ -185,6 +188,7 @@ async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
     let console = site.server(SERVER).guest();
     let from = console.printed().len();
     let seeds = seeding(&template(site, namespace).await?)?;
+    site.put_boot_order(SERVER, &NETWORK_FIRST).await?;
     site.apply(&format!("{seeds}---{}", seeded_machine(namespace))).await?;
     machine::wait_ready(site, namespace, "bm-03").await?;
     let installer = console.line("the installer ran", from, SOON, |line| line.contains("installer")).await;
@@ -198,7 +202,20 @@ async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
     ensure!(!told.contains(USER_DATA), "user data stands in an object that is no Secret");
     let status = machine::status(site, namespace, "bm-03").await?;
     ensure!(status["bootStrategy"] == "Workflow" && status["install"]["phase"] == "Done", "{status}");
+    is_first(site, &status).await?;
     is_seen(site, namespace).await
+}
+
+/// The installer's word for the disk is the firmware's: by that its option was found, and put before the network's.
+async fn is_first(site: &Site, status: &Value) -> Result<()> {
+    let path = status["install"]["disk"]["uefiDevicePath"].as_str().unwrap_or_default();
+    ensure!(path.starts_with("PciRoot(0x0)/Pci(0x") && path.contains("/NVMe(0x1,"), "{status}");
+    let machine = json!({"status": status});
+    let configured = conditions(&machine).find(|c| c["type"] == "BootConfigured").map(|c| c["reason"].clone());
+    ensure!(configured == Some(json!("BootOrderSet")), "{status}");
+    let boot = site.boot_settings(SERVER).await?;
+    ensure!(boot["BootOrder"] == json!(DISK_FIRST), "{boot}");
+    Ok(())
 }
 
 /// The boot service has seen the server boot, and has heard of the installed system, which took its address by DHCP.
@@ -260,6 +277,8 @@ async fn erased(site: &Site, namespace: &str) -> Result<()> {
     ensure!(hardware["metadata"]["annotations"][labels::NETBOOT_BY] == "Continuous", "{hardware}");
     let boot = site.boot_settings(SERVER).await?;
     ensure!(boot["BootSourceOverrideEnabled"] == "Disabled", "the override is left: {boot}");
+    ensure!(boot["BootOrder"] == json!(NETWORK_FIRST), "it was so before: {boot}");
+    site.put_boot_order(SERVER, &DISK_FIRST).await?;
     site.server(SERVER).inject(Faults::default()).await?;
     for (kind, namespace) in
         [("workflows", INVENTORY_NAMESPACE), ("templates", INVENTORY_NAMESPACE), ("secrets", SEEDS_NAMESPACE)]

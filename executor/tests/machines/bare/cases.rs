@@ -1,6 +1,7 @@
 //! Servers without a DPU, by example.
 
 use super::super::SEEDS;
+use super::firmware::{DISK, Firmware, NIC, PLACE};
 use super::{Planned, TEXT, World, hardware, template};
 use api::conditions;
 use api::dpu::{DpuSpec, HardwareReference};
@@ -55,6 +56,39 @@ fn it_is_installed_and_runs_from_its_own_disk() {
     assert_eq!(world.power, PowerState::Off);
     assert!(world.copies() == 0 && world.workflows.is_empty());
     assert!(world.hardware["hw"].metadata.annotations.is_none());
+}
+
+/// Where the network is the first thing that the firmware asks.
+#[test]
+fn the_disk_that_it_was_installed_on_comes_first_while_it_has_the_server() {
+    let mut world = World::new();
+    let order = [NIC, DISK].map(str::to_owned);
+    world.firmware = Firmware { offers_all: true, order: order.to_vec(), ..Firmware::default() };
+    world.until("it runs", World::is_running);
+    assert_eq!(world.reason(conditions::BOOT_CONFIGURED), "BootOrderSet");
+    assert_eq!(world.firmware.order, [DISK, NIC]);
+    let install = |world: &World| world.machine().and_then(|m| m.status.clone()?.install).expect("an installation");
+    let disk = install(&world).disk.expect("the installer told of it");
+    assert_eq!(disk.uefi_device_path.as_deref(), Some(PLACE));
+    // Anybody may delete a Workflow: what is known of the disk stays.
+    world.workflows.clear();
+    world.firmware.order = order.to_vec();
+    world.until("its disk is first again", |world| world.firmware.order == [DISK, NIC] && world.is_running());
+    assert_eq!(install(&world).disk, Some(disk));
+    world.delete();
+    world.until("it no longer exists", |world| world.machine().is_none());
+    assert_eq!(world.firmware.order, order, "as it was before");
+}
+
+#[test]
+fn where_the_bmc_keeps_its_order_the_network_lets_the_disk_boot() {
+    let mut world = World::new();
+    let order = vec![NIC.to_owned(), DISK.to_owned()];
+    world.firmware = Firmware { offers_all: true, order, keeps_order: true, ..Firmware::default() };
+    world.until("it runs", World::is_running);
+    assert_eq!(world.reason(conditions::BOOT_CONFIGURED), "FallsThrough");
+    world.boots();
+    assert!(!world.in_installer);
 }
 
 #[test]

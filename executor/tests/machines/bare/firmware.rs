@@ -9,6 +9,8 @@ use planner::host::{
 
 pub const DISK: &str = "Boot0001";
 pub const NIC: &str = "Boot0002";
+/// Of the disk.
+pub const PLACE: &str = "PciRoot(0x0)/Sata(0x0,0xFFFF,0x0)";
 /// Where BMCs read it.
 const ISO: &str = "http://10.88.0.1:7080/iso/{mac}/installer.iso";
 
@@ -34,6 +36,8 @@ pub struct Firmware {
     pub drops: u32,
     /// Of an override for once, the BMC keeps the mode that it had.
     pub stays_legacy: bool,
+    /// An order is accepted, and stays as it was.
+    pub keeps_order: bool,
     /// How long POST takes, as the BMC tells it; `None`: it does not.
     pub post: Option<SignedDuration>,
     pub always: Option<BootOverride>,
@@ -59,7 +63,7 @@ impl World {
                 enabled: true,
                 present: true,
             };
-            boot.options = vec![option(DISK, "PciRoot(0x0)/Sata(0x0,0xFFFF,0x0)"), option(NIC, &nic)];
+            boot.options = vec![option(DISK, PLACE), option(NIC, &nic)];
             (boot.allowed_next, boot.allowed_always) = (vec![BootSource::Pxe, BootSource::Cd], vec![BootSource::Pxe]);
         }
         boot
@@ -94,6 +98,7 @@ impl World {
             BootChange::Always { source, mode } => {
                 self.firmware.always = Some(BootOverride { source: *source, mode: Some(*mode) });
             }
+            BootChange::First { .. } if self.firmware.keeps_order => self.firmware.not_taken += 3,
             BootChange::First { reference } => {
                 (self.next, self.firmware.always) = (None, None);
                 let mut order = self.order();

@@ -18,7 +18,7 @@ use api::machine::MachineState;
 use api::tinkerbell::{Hardware, Template};
 use api::{BareMetalMachine, Dpu, HardwarePolicy, HardwareReport, labels};
 use disks::Disks;
-use firmware::{Firmware, NIC};
+use firmware::{DISK, Firmware, NIC};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
@@ -480,6 +480,10 @@ fn check(world: &World, planned: &Planned) {
         assert!(done, "PoweredOn is true before Installed");
     }
     match disruptive {
+        // What it boots from next is its own system's disk: nobody has to be off for that.
+        Some(Disruptive::ConfigureBoot(BootChange::First { reference })) if reference == DISK => {
+            assert!(done && !deleting, "the disk comes first before its system is there");
+        }
         Some(Disruptive::ConfigureBoot(
             BootChange::Next { .. } | BootChange::Always { .. } | BootChange::First { .. },
         )) => {

@@ -1,5 +1,6 @@
 //! The server: its firmware, and the agent of whatever it boots.
 
+use super::firmware::PLACE;
 use super::{MAC, World};
 use api::tinkerbell::Workflow;
 use api::{BareMetalMachine, labels, names};
@@ -67,7 +68,8 @@ impl World {
                 self.check_write(&workflow);
                 self.writes.push(uid(&workflow.metadata).to_owned());
                 self.disks.written_by(label(&workflow.metadata, labels::MACHINE_UID).expect("a machine's"));
-                self.disks.told(Outcome::Seen)
+                let written = format!("written {{\"name\":\"sda\",\"path\":\"{PLACE}\"}}");
+                [self.disks.told(Outcome::Seen), written].join("\n")
             }
             "erase" => {
                 self.check_erase(&workflow);

@@ -10,7 +10,7 @@ mod metadata;
 
 use super::image2disk::read_partitions;
 use super::seed::unique;
-use super::{number, optional, required};
+use super::{number, optional, required, written};
 use crate::agent::Action;
 use crate::disks::{Disk, Disks};
 use crate::filesystem::Mounted;
@@ -69,7 +69,7 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
         found.push(place);
     }
     match command.as_str() {
-        "partition" => partition(&storage, found, lines).await,
+        "partition" => partition(&storage, (disks, found), lines).await,
         "wipe" => {
             for disk in &found {
                 wipe(disk, lines).await?;
@@ -130,7 +130,7 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| format!("{name}: {error}"))
 }
 
-async fn partition(storage: &Storage, found: Vec<Disk>, lines: &Lines) -> Result<(), String> {
+async fn partition(storage: &Storage, (disks, found): (&Disks, Vec<Disk>), lines: &Lines) -> Result<(), String> {
     // Nothing is written before all of it is known to fit.
     let mut layouts = Vec::new();
     for (at, (wanted, disk)) in storage.disks.iter().zip(&found).enumerate() {
@@ -150,6 +150,7 @@ async fn partition(storage: &Storage, found: Vec<Disk>, lines: &Lines) -> Result
         })
         .await?;
         read_partitions(&disk, lines).await?;
+        written::tell(disks, &disk, lines);
     }
     Ok(())
 }

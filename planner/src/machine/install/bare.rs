@@ -5,6 +5,7 @@
 
 use super::Stage;
 use crate::host::{BmcNeed, PowerAction, PowerState};
+use crate::install::Record;
 use crate::machine::draft::Draft;
 use crate::machine::power::{self, For};
 use crate::machine::situation::{Owned, Power, Reading, Situation, Want, unread};
@@ -50,7 +51,11 @@ fn installed(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut
     draft.set(Step::Installed, Outcome::Done);
     let boot = match o.want {
         Want::Off => None,
-        _ => netboot::undo(&o.owned, hardware, now, draft).or_else(|| boot::local(o, hardware, now, draft)),
+        _ => netboot::undo(&o.owned, hardware, now, draft).or_else(|| {
+            let before = o.machine.status.as_ref().and_then(|status| status.install.as_ref());
+            let disk = Record::of(&hardware.metadata).and_then(|record| super::disk::of(o, &record, before));
+            boot::local(o, hardware, disk.as_ref(), now, draft)
+        }),
     };
     draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
     let held = forbids_start(&o.machine.metadata);

@@ -6,6 +6,7 @@
 //! user's, by a request.
 
 pub(super) mod bare;
+pub(super) mod disk;
 mod seed;
 
 pub use seed::is_read;
@@ -330,6 +331,7 @@ pub(super) fn status(o: &Situation<'_>, before: Option<&InstallStatus>) -> Optio
         number: record.number,
         phase: record.phase.word().to_owned(),
         workflow_name: names::install(o.uid(), record.number),
+        disk: disk::of(o, &record, before),
         workflow_uid: record.workflow,
     };
     record.map(made).or_else(|| before.cloned())
