@@ -2,7 +2,9 @@
 
 mod listings;
 
+use api::machine::InstalledDisk;
 use listings::{EUI64, LISTINGS, Listing, OWN_REFERENCE, SERIAL};
+use planner::boot_option::installed::{is_system_of, of_disk};
 use planner::boot_option::{ANY_DISK, Choice, Own, Refusal, Rule, choose, of_network};
 use planner::host::BootOption;
 use proptest::prelude::*;
@@ -53,6 +55,32 @@ macro_rules! listings {
             assert_eq!([$($at),*], std::array::from_fn::<usize, { LISTINGS.len() }, _>(|at| at));
         }
     };
+}
+
+/// The same disk, if it were the server's own, and a Workflow had put a system on it.
+fn installed(place: Option<&str>) -> InstalledDisk {
+    InstalledDisk {
+        serial_number: Some(SERIAL.to_owned()),
+        wwid: Some(format!("eui.{}", EUI64.map(|byte| format!("{byte:02x}")).concat())),
+        uefi_device_path: place.map(str::to_owned),
+        partition_guids: Vec::new(),
+    }
+}
+
+/// By its place too where firmware says no more of it; where it is not listed nothing is.
+#[test]
+fn an_installed_disk_is_found_wherever_it_is_listed_by_a_whole_path() {
+    for listing in LISTINGS {
+        let with_own = listing.with_own();
+        let own = with_own.iter().find(|option| option.reference == OWN_REFERENCE);
+        let path = own.and_then(|option| option.uefi_device_path.as_deref()).unwrap_or_default();
+        let place = path.split("/HD(").next().filter(|place| place.starts_with("PciRoot("));
+        let disk = installed(place);
+        let found = of_disk(&disk, &with_own).map(|option| option.reference.as_str());
+        let is_told = place.is_some() || listing.expected == Some(Rule::Serial);
+        assert_eq!(found, Some(OWN_REFERENCE).filter(|_| is_told), "{}", listing.server);
+        assert_eq!(of_disk(&disk, &listing.others()), None, "{}", listing.server);
+    }
 }
 
 /// By PXE over IPv4: neither by HTTP, nor over IPv6, nor of another NIC.
@@ -298,10 +326,19 @@ proptest! {
             let Choice::Option { reference, .. } = &choice else { panic!("nobody asked for {choice:?}") };
             prop_assert_eq!(reference, OWN_REFERENCE);
         }
+        let mut disk = installed(None);
+        disk.serial_number = disk.serial_number.filter(|_| known.0);
+        disk.wwid = disk.wwid.filter(|_| known.1);
+        if let Some(option) = of_disk(&disk, &options) {
+            prop_assert_eq!(&option.reference, OWN_REFERENCE);
+        }
     }
 
     #[test]
     fn no_text_of_a_bmc_is_too_strange(name in "\\PC{0,60}", path in "(PciRoot|/|NVMe|MAC|HD|Pci|\\(|\\)|0x|,|-|[0-9A-Fé]){0,24}") {
-        let _ = choose(None, &own(), &[listings::option("Boot0001", &name, &path)]);
+        let options = [listings::option("Boot0001", &name, &path)];
+        let _ = choose(None, &own(), &options);
+        let disk = installed(Some(&path));
+        let _ = (of_disk(&disk, &options), is_system_of(&disk, &options[0]));
     }
 }
