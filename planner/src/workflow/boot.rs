@@ -13,6 +13,7 @@
 use super::references::References;
 use super::status::set;
 use super::{data, is_terminal, render, state, state_of};
+use crate::boot_option::discovery::is_under_way;
 use crate::install;
 use crate::job::{self, is};
 use crate::meta::{Target, name, target, uid};
@@ -165,7 +166,9 @@ fn next(
         let named = workflow.spec.hardware_ref.as_deref().unwrap_or_default();
         setup(format!("spec.bootOptions needs a Hardware, and spec.hardwareRef '{named}' names none that exists"))
     })?;
-    if let Some(by) = install::claimer(&hardware.metadata) {
+    // A server whose boot option is looked for is free in a few minutes: the Job waits for that, and says so.
+    let claimed_by = install::claimer(&hardware.metadata).filter(|_| !is_under_way(&hardware.metadata));
+    if let Some(by) = claimed_by {
         let hardware = name(&hardware.metadata);
         return Err(setup(format!(
             "Hardware '{hardware}' is claimed by {by}: no Workflow but a machine's own touches its server"

@@ -3,6 +3,7 @@
 use super::{AGENT, at, hardware, workflow};
 use crate::netboot::{Directory, Verdict, verdict};
 use crate::workflow::{Prepare, Report, Reported, advance, is_prepared, job_name, prepare, report, serve};
+use api::labels;
 use api::tinkerbell::{Hardware, Job, Template, Workflow};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -245,6 +246,14 @@ fn what_cannot_be_done_is_failed_and_says_why() {
     let mut w = netboot();
     w.claim();
     fails(w, None, "BootJobSetupFailed", "claimed by BareMetalMachine 'team-a/bm-01'");
+
+    let mut w = netboot();
+    w.claim();
+    let discovery = (labels::BOOT_STRATEGY.to_owned(), labels::DISCOVERY.to_owned());
+    w.hardware.metadata.annotations.get_or_insert_default().extend([discovery]);
+    w.settle(None);
+    assert_eq!(w.state(), "PREPARING");
+    assert!(w.job.is_some(), "it is the Job that waits");
 
     let mut w = netboot();
     w.settle(None);
