@@ -39,6 +39,10 @@ impl Kind for ProviderNetwork {
         if let Some(subnet) = provider::holder(self) {
             world.look(Work::Subnet, (subnet.namespace.clone(), subnet.name.clone()));
         }
+        // One of the same VLAN may give addresses once this one gives none.
+        let all = world.provider_networks.all();
+        let beside = all.iter().filter(|other| provider::is_beside(self, other));
+        beside.for_each(|other| world.look(Work::ProviderNetwork, key(&other.metadata)));
         world.look(Work::ProviderNetwork, own);
     }
 }

@@ -131,7 +131,8 @@ async fn provider(
         Err(reason) => return Ok(Err(reason)),
     };
     let labels = c.world.namespaces.get("", &key.0).and_then(|namespace| namespace.metadata.labels.clone());
-    match provider_network::admit(&network, subnet, labels.as_ref()) {
+    let all = c.world.provider_networks.all();
+    match provider_network::admit(&network, all.iter().map(AsRef::as_ref), subnet, labels.as_ref()) {
         Err(reason) => return Ok(Err(reason)),
         Ok(None) => {}
         Ok(Some(said)) => admitted::say_on(c, &network, json!(said)).await?,

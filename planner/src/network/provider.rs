@@ -2,6 +2,9 @@
 //!
 //! The guests of that Subnet are hosts of the network. There is one: two with the same addresses would give one address twice in one VLAN.
 //! `ProviderNetwork.status.subnet` is the arbiter, by compare-and-swap, as `Vpc.status.subnets` is for a Vpc.
+//!
+//! For the same reason two ProviderNetworks of one VLAN do not overlap: the one that was created later gives nobody an address, whatever the
+//! first one gives ([`overlaps`]). What it gave before that was so stays.
 
 use super::{cidr, rows};
 use crate::machine::observed::{name, uid};
@@ -24,12 +27,41 @@ pub(super) fn vlan(network: &ProviderNetwork) -> rows::Vlan {
     rows::Vlan { physical_network: network.spec.physical_network.clone(), tag: network.spec.vlan }
 }
 
-/// Why a namespace may not have addresses of the ProviderNetwork. `labels`: the namespace's.
-pub fn admits(
+/// Of the same VLAN, on which two of the same address would meet.
+pub fn is_beside(one: &ProviderNetwork, other: &ProviderNetwork) -> bool {
+    uid(&one.metadata) != uid(&other.metadata) && vlan(one) == vlan(other)
+}
+
+/// Another one has some of its addresses, and was there first. `all`: whichever there are.
+pub fn overlaps<'a>(
     network: &ProviderNetwork,
+    all: impl IntoIterator<Item = &'a ProviderNetwork>,
+) -> Result<(), Reason> {
+    let age = |network: &ProviderNetwork| {
+        let created = network.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, uid(&network.metadata).to_owned())
+    };
+    let own = networks(&network.spec);
+    let beside = all.into_iter().filter(|other| is_beside(network, other) && age(other) < age(network));
+    let mut both = beside.flat_map(|other| networks(&other.spec).into_iter().map(move |(cidr, _)| (other, cidr)));
+    let meets = |theirs: IpNet| own.iter().any(|(own, _)| own.contains(&theirs) || theirs.contains(own));
+    match both.find(|(_, cidr)| meets(*cidr)) {
+        None => Ok(()),
+        Some((other, cidr)) => {
+            let (network, other) = (name(&network.metadata).to_owned(), name(&other.metadata).to_owned());
+            Err(Blocked::ProviderNetworkOverlaps { network, other, cidr: cidr.to_string() }.into())
+        }
+    }
+}
+
+/// Why a namespace may not have addresses of the ProviderNetwork, where it has none yet. `labels`: the namespace's.
+pub fn admits<'a>(
+    network: &ProviderNetwork,
+    all: impl IntoIterator<Item = &'a ProviderNetwork>,
     namespace: &str,
     labels: Option<&BTreeMap<String, String>>,
 ) -> Result<(), Reason> {
+    overlaps(network, all)?;
     let asked = network.spec.allowed_namespaces.iter().flat_map(|allowed| &allowed.match_labels);
     let has = |(key, value): (&String, &String)| labels.and_then(|labels| labels.get(key)) == Some(value);
     let (network, namespace) = (name(&network.metadata).to_owned(), namespace.to_owned());
@@ -45,8 +77,9 @@ pub fn holder(network: &ProviderNetwork) -> Option<&SubnetReference> {
 }
 
 /// What the ProviderNetwork has to say of the Subnet; `None`: it says so already. `labels`: of the Subnet's namespace.
-pub fn admit(
+pub fn admit<'a>(
     network: &ProviderNetwork,
+    all: impl IntoIterator<Item = &'a ProviderNetwork>,
     subnet: &Subnet,
     labels: Option<&BTreeMap<String, String>>,
 ) -> Result<Option<SubnetReference>, Reason> {
@@ -72,7 +105,7 @@ pub fn admit(
     if network.metadata.deletion_timestamp.is_some() {
         return Err(Blocked::ProviderNetworkBeingDeleted { network: of() }.into());
     }
-    admits(network, &wanted.namespace, labels)?;
+    admits(network, all, &wanted.namespace, labels)?;
     Ok(Some(wanted))
 }
 
@@ -126,21 +159,55 @@ mod tests {
     #[test]
     fn a_provider_network_has_one_subnet_with_its_addresses() {
         let mut network = network();
-        let refused = |network: &ProviderNetwork, subnet: &Subnet| admit(network, subnet, None).expect_err("no").name();
+        let refused =
+            |network: &ProviderNetwork, subnet: &Subnet| admit(network, [], subnet, None).expect_err("no").name();
         assert_eq!(refused(&network, &subnet("one", "203.0.113.0/25")), "CidrNotOfProviderNetwork");
         let mut both = subnet("one", "203.0.113.0/24");
         both.spec.ipv6_cidr = Some("2001:db8:2::/64".to_owned());
         assert_eq!(refused(&network, &both), "CidrNotOfProviderNetwork");
         both.spec.ipv6_cidr = Some("2001:db8:1::/64".to_owned());
-        let there = admit(&network, &both, None).expect("nobody has it").expect("to be said");
+        let there = admit(&network, [], &both, None).expect("nobody has it").expect("to be said");
         network.status = Some(ProviderNetworkStatus { subnet: Some(there), ..ProviderNetworkStatus::default() });
-        assert_eq!(admit(&network, &both, None), Ok(None));
+        assert_eq!(admit(&network, [], &both, None), Ok(None));
         assert_eq!(refused(&network, &subnet("two", "203.0.113.0/24")), "ProviderNetworkTaken");
         network.spec.allowed_namespaces =
             Some(serde_json::from_value(json!({"matchLabels": {"a": "b"}})).expect("labels"));
-        assert_eq!(admit(&network, &both, None), Ok(None), "it stays");
+        assert_eq!(admit(&network, [], &both, None), Ok(None), "it stays");
         network.status = None;
         assert_eq!(refused(&network, &both), "ProviderNotAllowed");
+    }
+
+    #[test]
+    fn of_two_with_the_same_addresses_in_one_vlan_the_first_gives_them() {
+        let made = |name: &str, at: &str, spec: serde_json::Value| -> ProviderNetwork {
+            serde_json::from_value(
+                json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "ProviderNetwork", "spec": spec,
+                "metadata": {"name": name, "uid": name, "creationTimestamp": at}}),
+            )
+            .expect("a ProviderNetwork")
+        };
+        let spec = |vlan: u16, cidr: &str| json!({"physicalNetwork": "physnet1", "vlan": vlan, "cidr": cidr});
+        let first = made("first", "2026-01-01T00:00:00Z", spec(100, "203.0.113.0/24"));
+        for (cidr, vlan, meets) in [
+            ("203.0.113.128/25", 100, true),
+            ("203.0.0.0/16", 100, true),
+            ("203.0.113.0/24", 100, true),
+            ("203.0.114.0/24", 100, false),
+            ("203.0.113.0/24", 101, false),
+        ] {
+            let second = made("second", "2026-01-01T00:00:01Z", spec(vlan, cidr));
+            let refused = overlaps(&second, [&first, &second]).err();
+            assert_eq!(
+                refused.map(|reason| reason.name()),
+                meets.then_some("ProviderNetworkOverlaps"),
+                "{cidr} {vlan}"
+            );
+            assert_eq!(overlaps(&first, [&first, &second]), Ok(()), "it was there first");
+            assert_eq!(admits(&second, [&first], "team", None).is_err(), meets);
+        }
+        // Made in the same second.
+        let twin = made("twin", "2026-01-01T00:00:00Z", spec(100, "203.0.113.0/24"));
+        assert!(overlaps(&twin, [&first]).is_err() && overlaps(&first, [&twin]).is_ok());
     }
 
     #[test]

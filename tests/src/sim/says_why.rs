@@ -288,6 +288,22 @@ pub const CASES: [Case; 27] = [
         cure: Cure::Delete("Subnet", "first"),
     },
     Case {
+        of: ("ProviderNetwork", "second"),
+        made: || vec![network("outside", "physnet1"), network("second", "physnet1")],
+        says: ("Ready", "ProviderNetworkOverlaps"),
+        cure: Cure::Delete("ProviderNetwork", "outside"),
+    },
+    Case {
+        of: ("Subnet", "hosts"),
+        made: || {
+            let mut hosts = hosts("hosts", "default");
+            hosts["spec"]["providerNetwork"] = json!("second");
+            vec![network("outside", "physnet1"), hosts, network("second", "physnet1")]
+        },
+        says: ("Ready", "ProviderNetworkOverlaps"),
+        cure: Cure::Delete("ProviderNetwork", "outside"),
+    },
+    Case {
         of: ("VNic", "nic"),
         made: || {
             let nic = json!({"subnet": "hosts", "addresses": ["203.0.113.7"], "nodeName": "dpu-1"});

@@ -56,7 +56,8 @@ async fn take(
     if holder.has.is_empty() {
         let namespace = &holder.owner.namespace;
         let labels = c.world.namespaces.get("", namespace).and_then(|namespace| namespace.metadata.labels.clone());
-        if let Err(reason) = admits(network, namespace, labels.as_ref()) {
+        let all = c.world.provider_networks.all();
+        if let Err(reason) = admits(network, all.iter().map(AsRef::as_ref), namespace, labels.as_ref()) {
             return Ok(Err(reason));
         }
     }

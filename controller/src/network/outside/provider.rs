@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::outside::{self, Carriers, Node};
-use planner::network::ready;
+use planner::network::{provider, ready};
 use planner::reason::{Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
@@ -45,8 +45,9 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     }
     let Carriers { chassis, none, unused } = outside::carriers(&network, &nodes);
     let written = c.network.settle(uid(meta), |site| outside::provider(&network).rows(site)).await;
+    let all = c.world.provider_networks.all();
     let reason: Option<Reason> = match &written {
-        Ok(()) => none,
+        Ok(()) => provider::overlaps(&network, all.iter().map(AsRef::as_ref)).err().or(none),
         Err(error) if error.is_north_bound_away() => {
             Some(Waiting::NorthBoundUnreachable { message: error.to_string() }.into())
         }

@@ -54,11 +54,11 @@ fn what_is_asked_for_is_in_the_ranges() {
 fn a_namespace_has_every_label_that_is_asked_for() {
     let allowed = network(json!({"allowedNamespaces": {"matchLabels": {"outside": "yes"}}}));
     let labels = |value: &str| BTreeMap::from([("outside".to_owned(), value.to_owned()), ("more".into(), "x".into())]);
-    assert_eq!(admits(&allowed, "team-a", Some(&labels("yes"))), Ok(()));
+    assert_eq!(admits(&allowed, [], "team-a", Some(&labels("yes"))), Ok(()));
     for labels in [None, Some(&labels("no"))] {
-        assert_eq!(admits(&allowed, "team-a", labels).expect_err("not allowed").name(), "ProviderNotAllowed");
+        assert_eq!(admits(&allowed, [], "team-a", labels).expect_err("not allowed").name(), "ProviderNotAllowed");
     }
-    assert_eq!(admits(&network(json!({})), "team-a", None), Ok(()), "left out: all");
+    assert_eq!(admits(&network(json!({})), [], "team-a", None), Ok(()), "left out: all");
 }
 
 fn ready(conditions: &[&str]) -> Value {
