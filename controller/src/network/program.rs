@@ -8,15 +8,15 @@ use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
-use api::VNic;
 use api::conditions::{IN_FORCE, PROGRAMMED};
 use api::network::Programmed;
+use api::{VNic, Vpc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use planner::machine::observed::{name, uid};
 use planner::network::barrier::{Known, Verdict};
 use planner::network::port::{self, Observed};
 use planner::network::rows::Port;
-use planner::network::{admission, allowed, bound, ready};
+use planner::network::{admission, allowed, bound, desired, ready};
 use planner::reason::{Reason, Waiting};
 use runtime::queue::Key;
 use serde_json::json;
@@ -98,11 +98,16 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
     let (network, own) = (&c.network, uid(&vnic.metadata));
     let known = network.numbers.known(own);
     let (known, since) = known.unwrap_or((Known::Nothing, began));
-    let installed = if bound::asks_chassis(vnic, known) { network.installed() } else { Ok(BTreeMap::new()) };
+    let (installed, peers) = match bound::asks_chassis(vnic, known) {
+        true => (network.installed(), peers(c, vnic)?),
+        false => (Ok(BTreeMap::new()), BTreeSet::new()),
+    };
+    let concerned = || bound::concerned(chassis, &peers);
     let (said, verdict) = bound::judge(&bound::Observed {
         vnic,
         attachments: &c.world.nics.by(&IndexKey::owner(own)),
         chassis,
+        peers: peers.clone(),
         known,
         number: network.number()?,
         installed: installed.as_ref().map_err(Clone::clone),
@@ -112,8 +117,7 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
     match verdict {
         Some(Verdict::Ask(_)) => network.ask(own, object(), began, known),
         Some(Verdict::Lags { number, .. }) => {
-            let concerned = chassis.map(str::to_owned).into_iter().collect();
-            network.numbers.lags(own, object(), number, concerned, since);
+            network.numbers.lags(own, object(), number, concerned(), since);
         }
         Some(Verdict::InForce { .. }) => {
             network.settle_in_force(own, Work::VNic);
@@ -121,6 +125,18 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
         None => {}
     }
     Ok(said)
+}
+
+/// The chassis of every member of a group of its Vpc that lets members of a group in: which groups the VNic was in before is not known.
+fn peers(c: &Controller, vnic: &VNic) -> Result<BTreeSet<String>, Error> {
+    let (namespace, subnet) = subnet_of(vnic);
+    let Some(subnet) = c.world.subnets.get(&namespace, &subnet) else { return Ok(BTreeSet::new()) };
+    let groups = c.world.groups.by(&IndexKey::names::<Vpc>(&namespace, admission::vpc_of(&subnet)));
+    let mut all = BTreeSet::new();
+    for group in groups.iter().filter(|group| desired::peers(group).next().is_some()) {
+        all.extend(c.network.members(uid(&group.metadata))?.chassis);
+    }
+    Ok(all)
 }
 
 fn plan(c: &Controller, vnic: &VNic) -> port::Plan {

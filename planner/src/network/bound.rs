@@ -4,6 +4,11 @@
 //! number (`nb_cfg`) after that. What is changed under the same grant later the agent cannot tell from what was there before: then it is a number
 //! that was asked for after the change, and that the chassis has reached ([`super::barrier`]). The status says that such a change is
 //! being made (`NotInForce`) before the first row is written, so that a controller which starts knows to ask.
+//!
+//! Rows that are changed under a grant concern more than the VNic's own chassis: whether a packet of it may enter elsewhere is judged there, by
+//! the groups that it is in ([`Observed::peers`]).
+//!
+//! Of a VNic with `spec.nodeName`, which whoever is root on that node plugs in, no agent says anything: a number is the proof.
 
 use super::barrier::{self, Known, Verdict};
 use crate::machine::observed::name;
@@ -22,6 +27,8 @@ pub struct Observed<'a> {
     pub attachments: &'a [Arc<NicAttachment>],
     /// Where its rows let it be bound.
     pub chassis: Option<&'a str>,
+    /// Those on which a group has members that lets some group of its Vpc in.
+    pub peers: BTreeSet<String>,
     pub known: Known,
     /// The north-bound database's own number.
     pub number: u64,
@@ -54,7 +61,16 @@ pub fn changing(vnic: &VNic) -> Reason {
 
 /// How far its chassis is has a say in [`judge`]; else the agent's word is as new as its rows.
 pub fn asks_chassis(vnic: &VNic, known: Known) -> bool {
-    known != Known::Nothing || is_changing(vnic)
+    known != Known::Nothing || is_changing(vnic) || is_by_node(vnic) && !is_said(vnic)
+}
+
+fn is_by_node(vnic: &VNic) -> bool {
+    vnic.spec.node_name.is_some() && vnic.status.as_ref().is_none_or(|status| status.holder.is_none())
+}
+
+fn is_said(vnic: &VNic) -> bool {
+    let said = vnic.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    barrier::is_said(vnic.metadata.generation, said)
 }
 
 /// Rows for the grant with this epoch were written before: to change them now is to change them under it.
@@ -72,7 +88,14 @@ pub fn held<'a>(vnic: &VNic, attachments: &'a [Arc<NicAttachment>]) -> Option<&'
 /// What is said of it, and whether a number has to be asked for or waited for.
 pub fn judge(o: &Observed<'_>) -> (Result<(), Reason>, Option<Verdict>) {
     let (vnic, status) = (name(&o.vnic.metadata).to_owned(), o.vnic.status.clone().unwrap_or_default());
-    let Some(holder) = &status.holder else { return (Err(Waiting::NotHeld { vnic }.into()), None) };
+    let Some(holder) = &status.holder else {
+        return match (&o.vnic.spec.node_name, o.chassis) {
+            (None, _) => (Err(Waiting::NotHeld { vnic }.into()), None),
+            (Some(node), None) => (Err(Waiting::ChassisUnknown { dpu: node.clone() }.into()), None),
+            (Some(_), Some(_)) if asks_chassis(o.vnic, o.known) => by_number(o),
+            (Some(_), Some(_)) => (Ok(()), None),
+        };
+    };
     let works = |attachment: &NicAttachment| {
         let said = attachment.status.as_ref();
         let epoch = said.and_then(|said| said.fence.as_ref()).map(|fence| fence.epoch);
@@ -90,7 +113,16 @@ pub fn judge(o: &Observed<'_>) -> (Result<(), Reason>, Option<Verdict>) {
     if !is_new {
         return (Ok(()), None);
     }
-    let concerned: BTreeSet<String> = o.chassis.map(str::to_owned).into_iter().collect();
+    by_number(o)
+}
+
+/// All that have to have installed it.
+pub fn concerned(chassis: Option<&str>, peers: &BTreeSet<String>) -> BTreeSet<String> {
+    chassis.map(str::to_owned).into_iter().chain(peers.iter().cloned()).collect()
+}
+
+fn by_number(o: &Observed<'_>) -> (Result<(), Reason>, Option<Verdict>) {
+    let concerned = concerned(o.chassis, &o.peers);
     let verdict = barrier::judge(&barrier::Observed {
         what: &what(o.vnic),
         generation: o.vnic.metadata.generation,

@@ -32,6 +32,11 @@ pub(super) fn families(subnet: &Subnet, provider: Option<&ProviderNetwork>) -> V
     families
 }
 
+/// Of the Vpc's router in the Subnet with this UID.
+pub(super) fn router_mac(uid: &str) -> String {
+    names::mac(uid, 0)
+}
+
 /// `None`: its cidr is none, which the API server refuses. `provider`: the network that it is on.
 pub fn subnet(subnet: &Subnet, vpc: &Vpc, provider: Option<&ProviderNetwork>) -> Option<rows::Subnet> {
     let families = families(subnet, provider);
@@ -40,7 +45,7 @@ pub fn subnet(subnet: &Subnet, vpc: &Vpc, provider: Option<&ProviderNetwork>) ->
         uid: uid(&subnet.metadata).to_owned(),
         vpc_uid: uid(&vpc.metadata).to_owned(),
         families,
-        router_mac: names::mac(uid(&subnet.metadata), 0),
+        router_mac: router_mac(uid(&subnet.metadata)),
         mtu: mtu(subnet),
         dhcp: dhcp(subnet).then(|| rows::Dhcp { lease_seconds: dhcp_of(subnet).lease_seconds, ntp_servers }),
         slaac: subnet.spec.ipv6_mode == Some(Ipv6Mode::SLAAC),

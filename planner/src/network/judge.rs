@@ -1,9 +1,9 @@
 //! Whether a VNic may have one address, and if not who has it.
 
 use super::asked::{Observed, fixed, is_held, macs, runs_unassigned, seniority};
-use super::cidr;
 use super::provider;
-use super::rows::PREFIX;
+use super::rows::{self, PREFIX};
+use super::{cidr, desired};
 use crate::machine::OrphanOn;
 use crate::machine::is_port_of;
 use crate::machine::observed::{name, uid};
@@ -32,7 +32,7 @@ pub(super) fn address(o: &Observed, subnet: &Subnet, address: &str) -> Verdict {
         };
     }
     let is_address = address.parse::<IpAddr>().is_ok();
-    let unfit = if is_address { unfit(o, subnet, address) } else { None };
+    let unfit = if is_address { unfit(o, subnet, address) } else { port_of_subnet(subnet, address) };
     let subnet = name(&subnet.metadata);
     let taken = unfit
         .or_else(|| orphan(o, address).map(|one| shown(one, address)))
@@ -46,7 +46,18 @@ pub(super) fn mac_is_free(o: &Observed, subnet: &Subnet, mac: &str) -> bool {
     let own = |hold: &Arc<AddressHold>| hold.spec.owner.uid == uid(&o.vnic.metadata);
     let held = hold(o, subnet, mac);
     let rival = || o.rivals.iter().any(|rival| has_mac(rival, mac));
-    has_it || held.is_some_and(own) || (held.is_none() && orphan(o, mac).is_none() && !rival())
+    let is_free = || orphan(o, mac).is_none() && !rival() && port_of_subnet(subnet, mac).is_none();
+    has_it || held.is_some_and(own) || (held.is_none() && is_free())
+}
+
+/// A port that the Subnet has itself is at that MAC address.
+fn port_of_subnet(subnet: &Subnet, mac: &str) -> Option<Reason> {
+    let own = uid(&subnet.metadata);
+    let what = [(desired::router_mac(own), "router"), (rows::metadata_port(own).1, "metadata port")];
+    let what =
+        what.into_iter().find(|(of_port, _)| of_port == mac).map(|(_, port)| format!("MAC address of the {port}"));
+    let (address, subnet) = (mac.to_owned(), name(&subnet.metadata).to_owned());
+    Some(Blocked::AddressReserved { address, subnet, what: what? }.into())
 }
 
 fn hold<'a>(o: &'a Observed, subnet: &Subnet, address: &str) -> Option<&'a Arc<AddressHold>> {

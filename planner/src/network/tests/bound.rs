@@ -7,7 +7,7 @@ use crate::reason::{Reason, Waiting};
 use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED};
 use api::{NicAttachment, VNic};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ fn judge_of(
         vnic,
         attachments: &attachments.into_iter().collect::<Vec<_>>(),
         chassis: Some("chassis-1"),
+        peers: BTreeSet::new(),
         known,
         number: 20,
         installed: Ok(&chassis),
@@ -129,4 +130,45 @@ fn whose_guest_is_not_answered_is_said_of_the_vnic() {
     assert_eq!(tell(&there), Some(("False".to_owned(), "no device".to_owned())));
     conditions::remove(&mut there.status.as_mut().expect("a status").conditions, METADATA_SERVED);
     assert_eq!(tell(&there), None, "it goes with its cause");
+}
+
+/// A group in which it is no longer is judged where members of other groups are.
+#[test]
+fn what_is_changed_under_a_grant_is_in_force_where_its_peers_are_too() {
+    let (vnic, attachments) = (vnic(), [Arc::new(attachment(3, true))]);
+    let mut chassis = BTreeMap::from([("chassis-1".to_owned(), Some(20)), ("chassis-2".to_owned(), Some(19))]);
+    let said = |chassis: &BTreeMap<String, Option<u64>>, known| {
+        let (peers, elapsed) = (BTreeSet::from(["chassis-2".to_owned()]), Duration::from_secs(60));
+        let observed = Observed {
+            vnic: &vnic,
+            attachments: &attachments,
+            chassis: Some("chassis-1"),
+            peers,
+            known,
+            number: 20,
+            installed: Ok(chassis),
+            elapsed,
+        };
+        judge(&observed).0.err().map(|reason| reason.name())
+    };
+    assert_eq!(said(&chassis, Known::Number(20)), Some("ChassisUnresponsive"));
+    assert_eq!(said(&chassis, Known::Nothing), None, "a new grant: nobody knew the VNic before");
+    chassis.insert("chassis-2".to_owned(), Some(20));
+    assert_eq!(said(&chassis, Known::Number(20)), None);
+}
+
+/// No agent tells of a port that somebody else plugs.
+#[test]
+fn a_vnic_of_a_node_is_in_force_by_a_number() {
+    let mut vnic = vnic();
+    vnic.spec.node_name = Some("node-1".to_owned());
+    vnic.status.as_mut().expect("its status").holder = None;
+    assert!(matches!(said(&vnic, None, Known::Nothing, 20), (Some("NotInForce"), Some(Verdict::Ask(_)))));
+    assert_eq!(said(&vnic, None, Known::Number(20), 19).0, Some("NotInForce"));
+    assert_eq!(said(&vnic, None, Known::Number(20), 20).0, None);
+    let status = vnic.status.as_mut().expect("its status");
+    conditions::set(&mut status.conditions, IN_FORCE, ConditionStatus::True, "InForce", "", Some(2), NOW);
+    assert_eq!(said(&vnic, None, Known::Nothing, 0), (None, None), "as it is said");
+    vnic.metadata.generation = Some(3);
+    assert_eq!(said(&vnic, None, Known::Nothing, 20).0, Some("NotInForce"));
 }

@@ -41,6 +41,20 @@ fn a_vnic_is_told_why_it_gets_no_address_and_what_to_do() {
     }
 }
 
+/// Of the ports that the Subnet has itself.
+#[test]
+fn the_mac_address_of_its_router_or_metadata_port_no_vnic_has() {
+    for (port, what) in [(0, "router"), (1, "metadata port")] {
+        let mut world = World::new();
+        let subnet = world.subnet.as_ref().and_then(|subnet| subnet.metadata.uid.clone()).expect("a UID");
+        let mac = names::mac(&subnet, port);
+        world.create("first", &["10.20.0.7"], Some(&mac));
+        world.settle();
+        let said = world.said("first");
+        assert!(said.starts_with("AddressReserved") && said.contains(&format!("MAC address of the {what}")), "{said}");
+    }
+}
+
 /// What it can have of what it asks for nobody else gets: it may run with that already.
 #[test]
 fn of_several_addresses_the_free_ones_are_held() {
