@@ -12,7 +12,7 @@ use sandbox::spdk::Fake;
 use sandbox::spdk::faults::Fault;
 use sandbox::spdk::world::{Host, SerialName, World};
 use spdk::names;
-use spdk::snap::{Config, SnapEmulation};
+use spdk::snap::{Config, PATIENCE, SnapEmulation};
 use std::time::Duration;
 use target::{HOT_PLUG, Lab, Over, disk, fake};
 
@@ -42,7 +42,17 @@ impl Bench {
     }
 
     fn emulation(&self) -> SnapEmulation {
-        let config = Config { nqn: NQN.to_owned(), serial: SERIAL.to_owned(), hot_plug: HOT_PLUG, switch_ports: PORTS };
+        self.emulation_with(PATIENCE)
+    }
+
+    fn emulation_with(&self, patience: Duration) -> SnapEmulation {
+        let config = Config {
+            nqn: NQN.to_owned(),
+            serial: SERIAL.to_owned(),
+            hot_plug: HOT_PLUG,
+            switch_ports: PORTS,
+            patience,
+        };
         SnapEmulation::new(self.0.target.socket(), config, self.0.folder.path().join("state"))
     }
 
@@ -184,6 +194,39 @@ async fn a_restart_under_the_host_is_recovered_at_once() {
     bench.is_clean();
 }
 
+/// Its storage no longer exists, for example: that is its own misfortune, and not its host's.
+#[tokio::test]
+async fn a_disk_that_is_refused_for_good_keeps_no_other_from_its_host() {
+    for refused in [2, 3] {
+        let bench = Bench::backed().await;
+        let disks = [bench.disk(1, Slot::Boot).await, bench.disk(2, Slot::HotPlug).await];
+        for disk in &disks {
+            bench.emulation().expose_disk(disk).await.expect("expose");
+        }
+        bench.with(World::start_host);
+        let late = bench.disk(3, Slot::HotPlug).await;
+        bench.emulation().expose_disk(&late).await.expect("while the host runs");
+        let all: Vec<DiskFunction> = disks.into_iter().chain([late]).collect();
+        bench.0.target.kill();
+        let Backend::Path(path) = &all[refused - 1].backend else { panic!("a file is behind it") };
+        std::fs::remove_file(path).expect("its storage");
+        bench.0.target.revive().expect("revive");
+
+        let emulation = bench.emulation_with(Duration::ZERO);
+        let patient = bench.emulation();
+        let error = patient.recover(&all).await.expect_err("one is refused");
+        assert_ne!(error.class, ErrorClass::Unreachable, "{error}");
+        assert!(patient.list_by_kind().await.awaits_recovery, "it holds the others back for a while");
+        emulation.recover(&all).await.expect("without it");
+        let left: Vec<ExposureId> = emulation.list().await.expect("list").into_iter().map(|one| one.id).collect();
+        assert!(left.contains(&all[0].id) && left.contains(&all[4 - refused].id), "{refused}: {left:?}");
+        assert!(!left.contains(&all[refused - 1].id), "{refused}: {left:?}");
+        // The host misses what it had on its first function, and nothing else.
+        let missed = bench.0.target.violations();
+        assert_eq!(missed.len(), usize::from(refused == 2), "{missed:?}");
+    }
+}
+
 /// Every kind of fault at every call of a recovery, with the driver restarted behind each; refusals differ in their words alone.
 #[tokio::test]
 async fn a_recovery_survives_every_fault_at_every_call() {
@@ -316,8 +359,13 @@ async fn what_stands_in_the_way_is_named() {
     assert_eq!(bench.emulation().list().await, Ok(Vec::new()));
 
     let taken = Bench::new(Over::File);
-    let other =
-        Config { nqn: "nqn.2022-10.io.nvda.nvme:0".to_owned(), serial: "S".to_owned(), hot_plug: 1, switch_ports: 0 };
+    let other = Config {
+        nqn: "nqn.2022-10.io.nvda.nvme:0".to_owned(),
+        serial: "S".to_owned(),
+        hot_plug: 1,
+        switch_ports: 0,
+        patience: PATIENCE,
+    };
     let state = taken.0.folder.path().join("other");
     SnapEmulation::new(taken.0.target.socket(), other, state).recover(&[]).await.expect("SNAP's own start-up file");
     let _ = taken.emulation().list().await;

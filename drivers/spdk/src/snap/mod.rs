@@ -9,7 +9,8 @@
 //! is a hot-plugged function with one namespace, where this SNAP has the methods for it; where it has not, a namespace all the same.
 //!
 //! **Recovery** (`recover.rs`). Functions outlive SNAP's process, controllers do not. They are made again suspended, get all of their
-//! namespaces, and are resumed once. Nothing else ever resumes a controller, and nothing is presented before.
+//! namespaces, and are resumed once. Nothing else ever resumes a controller, and nothing is presented before. A disk that SNAP refuses
+//! for longer than a host waits for its disks is left out: the others are not its fault.
 //!
 //! *hide* detaches the namespace, destroys it, then deletes the bdev; a function is unplugged, and destroyed when the host has let go. A new
 //! size is seen when the disk is presented anew: nothing known says that SNAP tells a host of it.
@@ -40,7 +41,7 @@ use ports::{Emulation, ErrorClass, PortError};
 use seen::Seen;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OnceCell};
 
 /// What NVIDIA's own driver gives a call: the DPU's firmware takes part in some.
@@ -60,7 +61,12 @@ pub struct Config {
     pub hot_plug: u32,
     /// Ports of the DPU's PCIe switch, for disks that come once the host runs.
     pub switch_ports: u32,
+    /// So long a recovery holds back all disks of the first function for one that SNAP refuses.
+    pub patience: Duration,
 }
+
+/// The kernel's NVMe driver gives a command 30 s (nvme_core.io_timeout): by then a host has its other disks again.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct SnapEmulation {
     rpc: Rpc,
@@ -76,6 +82,8 @@ struct State {
     functions: Functions,
     /// Whom this process has plugged, and SNAP does not say so yet: the host takes its time.
     plugging: BTreeSet<ExposureId>,
+    /// When SNAP first refused a disk of the recovery that is under way.
+    refused_since: Option<Instant>,
 }
 
 fn port_error(class: ErrorClass, object: &str, what: impl std::fmt::Display) -> PortError {
@@ -87,7 +95,7 @@ impl SnapEmulation {
     pub fn new(socket: impl Into<PathBuf>, config: Config, state_folder: PathBuf) -> Self {
         let places = Places::open(state_folder.join("places"));
         let functions = Functions::open(state_folder.join("functions"));
-        let state = Mutex::new(State { places, functions, plugging: BTreeSet::new() });
+        let state = Mutex::new(State { places, functions, plugging: BTreeSet::new(), refused_since: None });
         Self { rpc: Rpc::new(socket, LIMIT), config, hot_plugs: OnceCell::new(), state }
     }
 

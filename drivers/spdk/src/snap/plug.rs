@@ -182,6 +182,8 @@ impl SnapEmulation {
         self.call(&DestroySubsystem { nqn }, &object).await?;
         if let Some(kept) = state.functions.of(id).filter(|kept| !kept.vuid.is_empty()) {
             match self.rpc.call(&DestroyFunction { vuid: &kept.vuid }).await {
+                // The host has had it since before SNAP was started anew: the disk may still come back on it.
+                Err(error) if error.class() == ErrorClass::Busy && !kept.leaving => return Ok(()),
                 Err(error) if !matches!(error.class(), ErrorClass::NotFound | ErrorClass::Invalid) => {
                     return Err(error.at(&object));
                 }

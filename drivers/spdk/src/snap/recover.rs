@@ -9,6 +9,7 @@ use crate::rpc::methods::snap::{AttachNamespace, CreateController, HotPlug, Resu
 use planner::exposure::Slot;
 use ports::emulation::DiskFunction;
 use ports::{ErrorClass, PortError};
+use std::time::Instant;
 
 impl SnapEmulation {
     pub(super) async fn recover_all(&self, state: &mut State, wanted: &[DiskFunction]) -> Result<(), PortError> {
@@ -21,9 +22,26 @@ impl SnapEmulation {
         let is_plugged = |state: &State, disk: &DiskFunction| state.functions.of(&disk.id).is_some();
         let (own, first): (Vec<_>, Vec<_>) = wanted.iter().partition(|disk| is_plugged(state, disk));
         for disk in own {
-            self.recover_function(state, &seen, disk).await?;
+            let recovered = self.recover_function(state, &seen, disk).await;
+            self.unless_refused(state, disk, recovered)?;
         }
         self.recover_first(state, &first).await
+    }
+
+    /// What is refused for a while holds the others back; what is refused for longer is left out.
+    fn unless_refused(
+        &self,
+        state: &mut State,
+        disk: &DiskFunction,
+        recovered: Result<(), PortError>,
+    ) -> Result<(), PortError> {
+        let Err(error) = recovered else { return Ok(()) };
+        let since = *state.refused_since.get_or_insert_with(Instant::now);
+        if error.class == ErrorClass::Unreachable || since.elapsed() < self.config.patience {
+            return Err(error);
+        }
+        tracing::warn!(disk = disk.id.uid, %error, "SNAP refuses it: the host gets its other disks");
+        Ok(())
     }
 
     async fn recover_function(&self, state: &mut State, seen: &Seen, disk: &DiskFunction) -> Result<(), PortError> {
@@ -59,7 +77,8 @@ impl SnapEmulation {
         }
         for disk in wanted {
             seen = self.see(step).await?;
-            self.recover_namespace(state, &seen, disk).await?;
+            let recovered = self.recover_namespace(state, &seen, disk).await;
+            self.unless_refused(state, disk, recovered)?;
         }
         seen = self.see(step).await?;
         let ctrl_id = match (seen.controller(), seen.first_function()) {
@@ -74,7 +93,9 @@ impl SnapEmulation {
             let attach = AttachNamespace { ctrl_id: &ctrl_id, nsid: namespace.nsid };
             self.call(&attach, &namespace.bdev).await?;
         }
-        self.call(&ResumeController { ctrl_id: &ctrl_id }, nqn).await.map(drop)
+        self.call(&ResumeController { ctrl_id: &ctrl_id }, nqn).await?;
+        state.refused_since = None;
+        Ok(())
     }
 
     async fn recover_namespace(&self, state: &mut State, seen: &Seen, disk: &DiskFunction) -> Result<(), PortError> {
