@@ -68,6 +68,8 @@ pub struct BmcSeen {
     pub read_at: Option<Timestamp>,
     /// Since which reading the BMC has told the same boot options and the same stage of POST.
     pub listing_since: Option<Timestamp>,
+    /// Since when the host's firmware is in POST, where a reading before showed that it was not.
+    pub post_since: Option<Timestamp>,
     pub problem: Option<BmcProblem>,
     /// When a power action of ours was last accepted.
     pub accepted_at: Option<Timestamp>,

@@ -13,7 +13,7 @@ use api::tinkerbell::Machine;
 use api::tinkerbell::machine::Connection;
 use futures::FutureExt;
 use jiff::Timestamp;
-use planner::host::{BootConfiguration, HostObserved, Medium};
+use planner::host::{BootConfiguration, HostObserved, Medium, Post};
 use planner::machine::BmcNeed;
 use planner::machine::observed::{BmcProblem, BmcSeen, uid};
 use planner::seen::Seen;
@@ -82,6 +82,7 @@ pub(super) struct State {
     began: Option<Timestamp>,
     pub(super) answered: Option<Instant>,
     listing_since: Option<Timestamp>,
+    post_since: Option<Timestamp>,
     failures: u32,
     problem: Option<BmcProblem>,
     pub(super) accepted_at: Option<Timestamp>,
@@ -165,6 +166,7 @@ impl Host {
             },
             read_at: state.began,
             listing_since: state.listing_since,
+            post_since: state.post_since,
             problem: state.problem.clone(),
             accepted_at: state.accepted_at,
             boot_sent_at: state.boot_sent_at,
@@ -257,6 +259,12 @@ impl Host {
                 if !state.host.as_ref().is_some_and(lists) {
                     state.listing_since = Some(began);
                 }
+                // A guest may reboot whenever it likes. What is told when this BMC is read first may have been told for days.
+                state.post_since = match (host.post, state.host.as_ref().map(|was| was.post)) {
+                    (Post::Running, Some(Post::Running) | None) => state.post_since,
+                    (Post::Running, Some(_)) => Some(began),
+                    _ => None,
+                };
                 state.host = Some(host);
                 state.began = Some(began);
                 state.failures = 0;

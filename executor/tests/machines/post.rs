@@ -50,6 +50,23 @@ fn it_is_granted_when_post_is_done() {
     assert!(!waits_for_post(&plan_in(&world, Post::Running)), "a BMC that never tells of the end");
 }
 
+/// Whoever reboots it: POST begins anew, a day after the machine was powered on.
+#[test]
+fn a_guest_that_reboots_is_in_post_too() {
+    let mut world = added();
+    world.now += SignedDuration::from_hours(24);
+    let waits = |world: &World, ago: i64| {
+        let mut o = world.observe("a").expect("there");
+        let Seen::Fresh(host) = &mut o.bmc.host else { panic!("the BMC answers") };
+        (host.post, o.own.bmc.post_since) = (Post::Running, Some(world.now - SignedDuration::from_mins(ago)));
+        let plan = plan(&o, world.now);
+        assert_ne!(waits_for_post(&plan), grants(&plan));
+        waits_for_post(&plan)
+    };
+    assert!(waits(&world, 2));
+    assert!(!waits(&world, 21), "a BMC that never tells of the end");
+}
+
 #[test]
 fn a_machine_that_has_all_is_not_looked_at() {
     assert!(!waits_for_post(&plan_in(&running(), Post::Running)));

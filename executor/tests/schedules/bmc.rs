@@ -109,6 +109,7 @@ impl Bmc {
             },
             read_at: self.began.get().map(timestamp),
             listing_since: None,
+            post_since: None,
             problem,
             accepted_at: self.accepted_at.get().map(timestamp),
             boot_sent_at: self.boot_sent_at.get().map(timestamp),

@@ -16,7 +16,8 @@ pub(super) fn forbids_grant(o: &Situation<'_>, host: Host<'_>, now: Timestamp, d
     if host.shares_power() || power::all_granted(o, host) {
         return None;
     }
-    let over = o.owned.record.at? + LONGEST;
+    let began = o.owned.record.at.into_iter().chain(o.bmc.post_since).max()?;
+    let over = began + LONGEST;
     let is_on = matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
     let posting = is_on && o.bmc.host.last().is_some_and(|seen| seen.post == Post::Running);
     (posting && now < over).then(|| {

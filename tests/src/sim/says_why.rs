@@ -114,7 +114,7 @@ fn floating(name: &str, spec: &Value) -> Value {
 }
 
 /// One of each.
-pub const CASES: [Case; 27] = [
+pub const CASES: [Case; 29] = [
     Case {
         of: ("Subnet", "green"),
         made: || vec![subnet("green", "one", "10.30.0.0/24")],
