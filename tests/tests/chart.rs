@@ -182,14 +182,13 @@ async fn every_value_changes_what_is_installed() {
 /// What a part of the values may have is all named, but where it is Kubernetes' own.
 #[test]
 fn an_unknown_value_is_refused_wherever_it_is() {
-    const FREE: [&str; 9] = [
+    const FREE: [&str; 8] = [
         "global",
         "resources",
         "nodeSelector",
         "selector",
         "claimNamespaces",
         "tolerations",
-        "images",
         "architectures",
         "volumeAttributesClasses",
     ];
