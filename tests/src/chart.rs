@@ -33,6 +33,17 @@ pub fn file(name: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| format!("read {path}"))
 }
 
+/// The first block of YAML under this heading of a page for operators.
+pub fn documented(page: &str, heading: &str) -> Result<String> {
+    let path = format!("{}/../docs/operator/{page}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let behind = text.split_once(&format!("\n## {heading}\n")).map(|(_, behind)| behind);
+    let section = behind.and_then(|behind| behind.split("\n## ").next());
+    let block = section.and_then(|section| section.split_once("```yaml\n")?.1.split_once("```"));
+    let (block, _) = block.with_context(|| format!("{path} has no YAML under {heading:?}"))?;
+    Ok(block.to_owned())
+}
+
 pub struct Setting {
     pub path: &'static str,
     pub json: &'static str,

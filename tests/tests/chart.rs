@@ -63,11 +63,7 @@ impl Helm {
             "spdkTarget.enabled=true",
             "agent.disksBy=spdk",
         ];
-        let output = self.rendered(&[], &[&parts, values].concat());
-        assert!(output.status.success(), "{values:?}: {}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).expect("text");
-        let objects = text.split("\n---\n").map(|one| serde_saphyr::from_str(one).expect("YAML"));
-        objects.filter(|object: &Value| object.is_object()).collect()
+        objects(self.rendered(&[], &[&parts, values].concat()), &format!("{values:?}"))
     }
 
     fn refusal(&self, template: &str, values: &[&str]) -> String {
@@ -75,6 +71,13 @@ impl Helm {
         assert!(!output.status.success(), "{values:?} is accepted");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
+}
+
+fn objects(output: Output, values: &str) -> Vec<Value> {
+    assert!(output.status.success(), "{values}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let objects = text.split("\n---\n").map(|one| serde_saphyr::from_str(one).expect("YAML"));
+    objects.filter(|object: &Value| object.is_object()).collect()
 }
 
 #[tokio::test]
@@ -124,6 +127,27 @@ async fn each_value_of_a_bluefield_reaches_the_agent() {
     assert_eq!((args.virtnet_device.as_str(), args.virtnet_queues, args.disk_iops), ("mlx5_bond_0", 8, 2000));
     let (_, args) = helm.agent(&["agent.diskLimits.iops=3000"]);
     assert_eq!((args.disks_by, args.disk_iops), (DisksBy::Qemu, 3000), "with every kind of disks");
+}
+
+/// The page's own, so that it says nothing that the chart and its programs refuse.
+#[tokio::test]
+async fn the_documented_values_of_a_bluefield_site_are_taken() {
+    let Some(helm) = Helm::find("the_documented_values_of_a_bluefield_site_are_taken").await else { return };
+    let values = chart::documented("bluefield.md", "6. Install").expect("values");
+    let objects = objects(helm.0.template(&values, &[]).expect("helm runs"), &values);
+    let (args, pod) = program::<Args>(&objects, "metalplane-dpu-agent");
+    assert_eq!((args.disks_by, args.nics_by), (DisksBy::Snap, NicsBy::Static));
+    assert!(args.file_pools.is_empty() && args.kubelet_dir.is_none(), "SNAP's container sees neither");
+    assert_eq!(args.run_dir, PathBuf::from("/run/metalplane"), "what the page has mounted into SNAP's container");
+    if let Err(error) = dpu_agent::wire_up::ports(&args) {
+        panic!("{error:#}");
+    }
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    let made_before: Vec<_> = volumes.iter().filter(|volume| volume["hostPath"]["type"] == "Directory").collect();
+    assert!(made_before.is_empty(), "no folder has to be made first: {made_before:?}");
+    let (args, _) = controller(&objects);
+    assert_eq!(args.nvmeof_targets.len(), 1, "the pool's storage node");
+    assert!(controller::wire_up::ovn(&args).expect("flags of OVN").is_some());
 }
 
 #[tokio::test]
@@ -324,13 +348,18 @@ fn images(pod: &Value) -> Vec<&str> {
     containers.map(|container| container["image"].as_str().expect("an image")).collect()
 }
 
-fn controller(objects: &[Value]) -> (controller::args::Args, Value) {
+/// The flags of the first container of this workload, as its program understands them, and the pod.
+fn program<A: Parser>(objects: &[Value], workload: &str) -> (A, Value) {
     let pods = pods(objects);
-    let (_, pod) = pods.iter().find(|(name, _)| *name == "metalplane-controller").expect("the controller");
+    let (_, pod) = pods.iter().find(|(name, _)| *name == workload).expect(workload);
     let flags =
         pod["containers"][0]["args"].as_array().expect("flags").iter().map(|flag| flag.as_str().expect("a flag"));
-    let args = controller::args::Args::try_parse_from(std::iter::once("controller").chain(flags));
+    let args = A::try_parse_from(std::iter::once(workload).chain(flags));
     (args.unwrap_or_else(|error| panic!("{error}")), (*pod).clone())
+}
+
+fn controller(objects: &[Value]) -> (controller::args::Args, Value) {
+    program(objects, "metalplane-controller")
 }
 
 #[tokio::test]
