@@ -4,7 +4,7 @@ use super::document::Rendered;
 use super::ended::{self, Why};
 use super::extras::{EXTRAS, Extras};
 use super::references::References;
-use super::status::set;
+use super::status::{AGENT_AWAITED, set};
 use super::turn::{first_agent, open};
 use super::{boots_are_asked, is_terminal, later, render, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{Workflow, WorkflowStatus};
@@ -24,6 +24,12 @@ const ERROR: &str = "Error";
 
 /// A run of a template with keys of ours waits no longer for agents that never ask, if the template sets no `global_timeout`.
 const LONGEST_RUN: i64 = 24 * 3600;
+
+/// A run that has begun waits no longer for the agent to ask for its next action: the server would be nobody else's for good.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(LONGEST_RUN);
+
+/// That nobody asks is told then. Servers take so long to come up.
+const QUIET: SignedDuration = SignedDuration::from_mins(10);
 
 /// What becomes of a Workflow now.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -148,14 +154,46 @@ fn end(mut status: WorkflowStatus, now: Timestamp) -> Advance {
     let over = |end: Option<Timestamp>| end.is_some_and(|end| end <= now);
     let all_ends = status.global_execution_stop.as_ref().map(|time| time.0);
     let late: Vec<_> = running.iter().copied().filter(|place| over(ends(place))).collect();
-    let (places, reason, message) = match (over(all_ends), late.is_empty()) {
-        (true, _) => (running, "GlobalTimeout", "the global_timeout of the template has passed"),
-        (false, false) => (late, "NoReport", "the agent has not reported by the end of the action's timeout"),
-        (false, true) => {
-            let wake_at = running.iter().filter_map(ends).chain(all_ends).min();
-            return Advance { status: None, wake_at };
+    let quiet_since = if running.is_empty() { last_heard(&status) } else { None };
+    let gives_up = quiet_since.filter(|_| status.state.as_deref() == Some(state::RUNNING));
+    let gives_up = gives_up.and_then(|since| since.checked_add(LONGEST_PAUSE).ok());
+    let (places, reason, message) = match (over(all_ends), late.is_empty(), over(gives_up)) {
+        (true, ..) => (running, "GlobalTimeout", "the global_timeout of the template has passed"),
+        (false, false, _) => (late, "NoReport", "the agent has not reported by the end of the action's timeout"),
+        (false, true, true) => (running, "NotPickedUp", "the agent has not asked for its next action for a day"),
+        (false, true, false) => {
+            let told = quiet_since.and_then(|since| since.checked_add(QUIET).ok());
+            let wake_at = running.iter().filter_map(ends).chain(all_ends).chain(gives_up);
+            let wake_at = wake_at.chain(told.filter(|told| *told > now)).min();
+            let is_new = tell_quiet(&mut status, &extras, quiet_since.filter(|_| over(told)), now);
+            return Advance { status: is_new.then_some(status), wake_at };
         }
     };
     ended::end(&mut status, &places, &Why { state: state::TIMEOUT, reason, message: message.to_owned() }, now);
     Advance { status: Some(status), wake_at: None }
+}
+
+/// When an action last began or ended; of a run that has not begun, when it could.
+fn last_heard(status: &WorkflowStatus) -> Option<Timestamp> {
+    let actions = status.tasks.iter().flat_map(|task| &task.actions);
+    let times = actions.flat_map(|action| [&action.execution_start, &action.execution_stop]);
+    let begins = || status.conditions.iter().filter_map(|condition| condition.time.as_ref()).map(|time| time.0).min();
+    times.flatten().map(|time| time.0).max().or_else(begins)
+}
+
+/// `since`: nobody has asked for so long. Whether that is new.
+fn tell_quiet(status: &mut WorkflowStatus, extras: &Extras, since: Option<Timestamp>, now: Timestamp) -> bool {
+    let before = status.conditions.clone();
+    match (since, open(status, extras).first()) {
+        (Some(since), Some((task, _))) => {
+            let agent = &status.tasks[*task].agent_id;
+            let why = format!(
+                "agent '{agent}' has asked for no action since {since:.0}. Next: look whether its server is on and boots the \
+                 installer (kubectl get hwr), and whether '{agent}' is what it calls itself"
+            );
+            set(status, AGENT_AWAITED, "True", "NotPickedUp", &why, now);
+        }
+        _ => status.conditions.retain(|condition| condition.type_ != AGENT_AWAITED),
+    }
+    status.conditions != before
 }

@@ -10,6 +10,9 @@ pub(super) const QUEUED: &str = "Queued";
 /// The agent is no longer heard.
 pub(super) const AGENT_LOST: &str = "AgentLost";
 
+/// Nobody has asked for the next action for long.
+pub(super) const AGENT_AWAITED: &str = "AgentAwaited";
+
 /// The time of a condition that says the same as before stays.
 pub(super) fn set(status: &mut WorkflowStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
     let new = WorkflowCondition {
@@ -40,9 +43,9 @@ pub(super) fn current(task: &Task, action: usize) -> CurrentState {
     }
 }
 
-/// It waits for no other one, or no longer.
+/// It waits for no other one, and for nobody to ask, or no longer.
 pub(super) fn begins(status: &mut WorkflowStatus) {
-    status.conditions.retain(|condition| condition.type_ != QUEUED);
+    status.conditions.retain(|condition| ![QUEUED, AGENT_AWAITED].contains(&condition.type_.as_str()));
 }
 
 /// An agent reports, or asks: if it is the only one, none is lost. Of several the one that is lost may be another.

@@ -1,5 +1,7 @@
 use super::{AGENT, at, hardware, workflow};
-use crate::workflow::{Answer, Report, Reported, advance, candidates, is_terminal, next, refused, report, serve};
+use crate::workflow::{
+    Advance, Answer, Report, Reported, advance, candidates, is_terminal, next, refused, report, serve,
+};
 use api::tinkerbell::{Template, Workflow};
 use proptest::prelude::*;
 use serde_json::json;
@@ -194,7 +196,7 @@ fn a_run_ends_when_its_time_is_over() {
     get(&mut w, AGENT);
     tell(&mut w, AGENT, "a", Reported::Running, 0);
     tell(&mut w, AGENT, "a", Reported::Success, 1);
-    assert_eq!(advance(&w, None, None, at(2)).wake_at, Some(at(6000)));
+    assert_eq!(advance(&w, None, None, at(602)).wake_at, Some(at(6000)));
     let why = |w: &Workflow| {
         let status = advance(w, None, None, at(6000)).status.expect("its time is over");
         assert_eq!(status.state.as_deref(), Some("TIMEOUT"));
@@ -208,6 +210,38 @@ fn a_run_ends_when_its_time_is_over() {
     assert_eq!(why(&w), "done: 'first'; never began: 'second'");
     get(&mut w, SECOND);
     assert_eq!(why(&w), "done: 'first'; begun, and not followed any further: 'second'");
+}
+
+/// Whoever worked on it never asks again, and the template has no global_timeout.
+#[test]
+fn a_run_that_nobody_goes_on_with_says_so_and_ends() {
+    let mut w = begun();
+    let awaited = |w: &Workflow| {
+        let said = w.status.iter().flat_map(|status| &status.conditions).find(|c| c.type_ == "AgentAwaited");
+        said.and_then(|said| said.message.clone())
+    };
+    let quiet = |w: &mut Workflow, now: i64| {
+        let Advance { status, wake_at } = advance(w, None, None, at(now));
+        w.status = status.or(w.status.take());
+        wake_at
+    };
+    assert_eq!(quiet(&mut w, 599), Some(at(600)));
+    quiet(&mut w, 600);
+    assert!(awaited(&w).is_some_and(|why| why.contains(AGENT) && why.contains("kubectl get hwr")), "{:?}", w.status);
+    assert_eq!(quiet(&mut w, 1_000_000), None, "a server may be switched on whenever somebody likes");
+    get(&mut w, AGENT);
+    tell(&mut w, AGENT, "a", Reported::Running, 1_000_000);
+    quiet(&mut w, 1_000_001);
+    assert_eq!(awaited(&w), None);
+    tell(&mut w, AGENT, "a", Reported::Success, 1_000_002);
+    w.status.as_mut().expect("a status").global_execution_stop = None;
+    let day = 1_000_002 + 24 * 3600;
+    assert_eq!(quiet(&mut w, 1_000_602), Some(at(day)));
+    assert!(awaited(&w).is_some() && quiet(&mut w, day - 1) == Some(at(day)));
+    quiet(&mut w, day);
+    assert_eq!((state(&w), awaited(&w)), ("TIMEOUT", None));
+    let said = &w.status.as_ref().expect("a status").conditions;
+    assert!(said.iter().any(|c| c.type_ == "WorkflowFailed" && c.reason.as_deref() == Some("NotPickedUp")), "{said:?}");
 }
 
 #[test]
