@@ -108,7 +108,7 @@ impl Site {
             ("/etc/ovn/metalplane.key", show(&ovn.private_key)),
             ("/etc/ovn/ca.crt", show(&ovn.ca_cert)),
             ("ssl:192.0.2.1:6641", ovn.north_bound.clone()),
-            ("ssl:192.0.2.1:6642", ovn.south_bound.clone()),
+            ("ssl:192.0.2.1:6643", ovn.south_bound.clone()),
             ("tls: {secretName: metalplane-ovn}}", format!("tls: {{secretName: metalplane-ovn}}}}\n{sandbox}")),
         ])
     }

@@ -1,6 +1,7 @@
 //! Tinkerbell's place: our definitions against those that controller-gen makes from upstream's types, the bytes of both generations of its
 //! agent protocol, its own `virtual-worker` and its agent of today, with a containerd, against `boot` under a real API server, a server
-//! that installs itself, and manifests as Tinkerbell's users write them through their states by the real kubectl.
+//! that installs itself, manifests as Tinkerbell's users write them through their states by the real kubectl, and templates
+//! as Go's own text/template with sprig renders them.
 
 use super::{Bench, Judge, Verdict, cases};
 use crate::test;
@@ -14,6 +15,7 @@ fn run(bench: &Bench) -> Result<Verdict> {
     for (package, target, filter) in [
         ("api", "tinkerbell_schema", None),
         ("proto", "tink", None),
+        ("planner", "templates", None),
         ("boot", "wire", None),
         ("tests", "end_to_end", Some("netboot")),
     ] {
