@@ -390,9 +390,10 @@ pub struct HardwarePolicySpec {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleasePolicy {
-    /// Keep: local disks are left as they are. Erase: a server that a workflow installed is booted from the network once more, and is free
-    /// when its disks are shown to be erased. No machine is placed on a server with a DPU for whose namespace a policy says Erase: those are
-    /// not erased yet. Of several policies that allow a claim, one that says Erase counts.
+    /// Keep: local disks are left as they are. Erase: the server is free when its disks are shown to be erased, by an
+    /// installer from the network or, with a DPU, by the DPU's eraser. No machine with boot.strategy: Workflow is placed on
+    /// a server with a DPU then, nor any machine where the DPU's agent has no eraser. Of several policies that allow a
+    /// claim, one that says Erase counts.
     #[serde(default)]
     pub local_disks: LocalDisks,
 }

@@ -46,12 +46,13 @@ pub const INSTALL: &str = "metalplane.io/install";
 pub const INSTALL_REQUEST: &str = "metalplane.io/install-request";
 /// On a BareMetalMachine that a workflow installs: a time; another one than that of the last installation asks for one more.
 pub const REINSTALL_REQUESTED_AT: &str = "metalplane.io/reinstall-requested-at";
-/// On a Hardware that is claimed as Workflow, beside the claim and in the same write: Erase, if the disks are erased before the server is free.
+/// On a Hardware, beside the claim and in the same write: Erase, if the server's own disks are erased before the server is
+/// free.
 pub const LOCAL_DISKS: &str = "metalplane.io/local-disks";
-/// On the same Hardware: the disks that the installer saw (JSON).
+/// On a Hardware that is claimed as Workflow: the disks that the installer saw (JSON).
 pub const DISKS_SEEN: &str = "metalplane.io/disks-seen";
-/// On the same Hardware: `NUMBER/Begun/UID`, `NUMBER/Done/UID` or `NUMBER/WithData/UID`: how far the erasing of its disks is, and its
-/// Workflow. Once it is there no installation runs any more.
+/// On a claimed Hardware: `NUMBER/Begun/UID`, `NUMBER/Done/UID` or `NUMBER/WithData/UID`: how far the erasing of its disks
+/// is, and its Workflow; with a DPU, the DiskAttachment of the eraser. Once it is there no installation runs any more.
 pub const ERASE: &str = "metalplane.io/erase";
 /// On a Hardware: what became of its disks when it was last given back (JSON). It stays until the next claim.
 pub const ERASE_REPORT: &str = "metalplane.io/erase-report";

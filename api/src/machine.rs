@@ -274,7 +274,8 @@ pub struct Disk {
     #[schemars(extend("maxLength" = 32))]
     #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))").message("size must be a positive quantity such as 40Gi"))]
     pub size: Option<Quantity>,
-    /// The StorageClass of the claim. Immutable. Default: the image's.
+    /// The StorageClass of the claim. Immutable. Default: with source.image the image's, else the cluster's default
+    /// class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub storage_class_name: Option<String>,

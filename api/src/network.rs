@@ -121,8 +121,9 @@ pub struct SubnetSpec {
     /// What DHCP tells beside the addresses. Left out: it is enabled, with leases of an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<Dhcp>,
-    /// The MTU of the guests. Left out: 1442, what an underlay of 1500 bytes leaves beside the headers of Geneve; 1500 with
-    /// providerNetwork, where there are no such headers. Immutable.
+    /// The MTU of the guests. Left out: 1442, what an underlay of 1500 bytes leaves beside the headers of Geneve over IPv4;
+    /// 1500 with providerNetwork, where there are no such headers. Over IPv6 (ovn-encap-ip) the headers take 20 bytes more:
+    /// write 1422, or give the underlay 1520. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1280, max = 9000))]
     pub mtu: Option<u16>,

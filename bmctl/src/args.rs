@@ -209,7 +209,7 @@ pub struct AddDisk {
     /// The size of a new, empty disk, for example 10Gi
     #[arg(long)]
     pub size: Option<String>,
-    /// The StorageClass of a new disk [default: that of the machine's image]
+    /// The StorageClass of a new disk [default: the cluster's]
     #[arg(long, requires = "size")]
     pub storage_class: Option<String>,
     /// What the host sees
