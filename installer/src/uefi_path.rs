@@ -89,7 +89,7 @@ mod tests {
         let disk = sys.path().join("devices").join(place);
         fs::create_dir_all(&disk).expect("made");
         for (file, text) in files {
-            let path = if file.starts_with("sys/") { sys.path().join(&file[4..]) } else { disk.join(file) };
+            let path = file.strip_prefix("sys/").map_or_else(|| disk.join(file), |below| sys.path().join(below));
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, format!("{text}\n")).expect("written");
         }

@@ -136,7 +136,7 @@ mod tests {
         let disk = at(format!("{PLACE}/NVMe(0x1,{no_eui64})"));
         for (path, is_it) in [
             (format!("{PLACE}/NVMe(0x1,{no_eui64})"), true),
-            (format!("pcieroot(0x0)/Pci(0x03,0x2)/Pci(0,0)/NVMe(0x1)/HD(1,GPT,X)/\\EFI\\a.efi"), true),
+            ("pcieroot(0x0)/Pci(0x03,0x2)/Pci(0,0)/NVMe(0x1)/HD(1,GPT,X)/\\EFI\\a.efi".to_owned(), true),
             (format!("{PLACE}/NVMe(0x2,{no_eui64})"), false),
             (format!("{PLACE}/Pci(0x0,0x0)/NVMe(0x1,{no_eui64})"), false),
             (PLACE.to_owned(), false),
