@@ -4,7 +4,7 @@ use super::document::Rendered;
 use super::ended::{self, Why};
 use super::extras::{EXTRAS, Extras};
 use super::references::References;
-use super::status::{AGENT_AWAITED, set};
+use super::status::{AGENT_AWAITED, QUEUED, set};
 use super::turn::{first_agent, open};
 use super::{boots_are_asked, is_terminal, later, render, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{Workflow, WorkflowStatus};
@@ -162,6 +162,9 @@ fn end(mut status: WorkflowStatus, now: Timestamp) -> Advance {
         (false, false, _) => (late, "NoReport", "the agent has not reported by the end of the action's timeout"),
         (false, true, true) => (running, "NotPickedUp", "the agent has not asked for its next action for a day"),
         (false, true, false) => {
+            // Its agent may be at another one first.
+            let is_queued = status.conditions.iter().any(|condition| condition.type_ == QUEUED);
+            let quiet_since = quiet_since.filter(|_| !is_queued);
             let told = quiet_since.and_then(|since| since.checked_add(QUIET).ok());
             let wake_at = running.iter().filter_map(ends).chain(all_ends).chain(gives_up);
             let wake_at = wake_at.chain(told.filter(|told| *told > now)).min();
@@ -177,7 +180,8 @@ fn end(mut status: WorkflowStatus, now: Timestamp) -> Advance {
 fn last_heard(status: &WorkflowStatus) -> Option<Timestamp> {
     let actions = status.tasks.iter().flat_map(|task| &task.actions);
     let times = actions.flat_map(|action| [&action.execution_start, &action.execution_stop]);
-    let begins = || status.conditions.iter().filter_map(|condition| condition.time.as_ref()).map(|time| time.0).min();
+    let conditions = status.conditions.iter().filter(|condition| condition.type_ != AGENT_AWAITED);
+    let begins = || conditions.filter_map(|condition| condition.time.as_ref()).map(|time| time.0).max();
     times.flatten().map(|time| time.0).max().or_else(begins)
 }
 

@@ -227,6 +227,11 @@ fn a_run_that_nobody_goes_on_with_says_so_and_ends() {
     };
     assert_eq!(quiet(&mut w, 599), Some(at(600)));
     quiet(&mut w, 600);
+    let mut queued = w.clone();
+    let queue = json!({"type": "Queued", "status": "True", "reason": "AgentBusy", "message": "", "time": at(0)});
+    queued.status.as_mut().expect("a status").conditions.push(serde_json::from_value(queue).expect("a condition"));
+    quiet(&mut queued, 700);
+    assert_eq!(awaited(&queued), None, "its agent is at another one");
     assert!(awaited(&w).is_some_and(|why| why.contains(AGENT) && why.contains("kubectl get hwr")), "{:?}", w.status);
     assert_eq!(quiet(&mut w, 1_000_000), None, "a server may be switched on whenever somebody likes");
     get(&mut w, AGENT);
