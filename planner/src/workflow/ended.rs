@@ -4,7 +4,7 @@
 use super::boot::eject_at_the_end;
 use super::is_whole;
 use super::message::say;
-use super::status::{begins, current, set};
+use super::status::{AGENT_AWAITED, begins, current, set};
 use super::turn::has_begun;
 use api::tinkerbell::workflow::{Task, WorkflowStatus};
 use jiff::Timestamp;
@@ -35,6 +35,7 @@ pub(super) fn end(status: &mut WorkflowStatus, places: &[(usize, usize)], why: &
 pub(super) fn tell(status: &mut WorkflowStatus, place: Option<(usize, usize)>, why: &Why, now: Timestamp) {
     status.state = Some(why.state.to_owned());
     begins(status);
+    status.conditions.retain(|condition| condition.type_ != AGENT_AWAITED);
     if let Some((task, action)) = place {
         status.current_state = Some(current(&status.tasks[task], action));
     } else if let Some(current) = &mut status.current_state {

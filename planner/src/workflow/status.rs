@@ -43,9 +43,9 @@ pub(super) fn current(task: &Task, action: usize) -> CurrentState {
     }
 }
 
-/// It waits for no other one, and for nobody to ask, or no longer.
+/// It waits for no other one, or no longer.
 pub(super) fn begins(status: &mut WorkflowStatus) {
-    status.conditions.retain(|condition| ![QUEUED, AGENT_AWAITED].contains(&condition.type_.as_str()));
+    status.conditions.retain(|condition| condition.type_ != QUEUED);
 }
 
 /// An agent reports, or asks: if it is the only one, none is lost. Of several the one that is lost may be another.

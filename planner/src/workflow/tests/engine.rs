@@ -1,6 +1,6 @@
 use super::{AGENT, at, hardware, workflow};
 use crate::workflow::{
-    Advance, Answer, Report, Reported, advance, candidates, is_terminal, next, refused, report, serve,
+    Advance, Answer, Heard, Report, Reported, advance, candidates, is_terminal, next, refused, report, serve, told,
 };
 use api::tinkerbell::{Template, Workflow};
 use proptest::prelude::*;
@@ -233,6 +233,12 @@ fn a_run_that_nobody_goes_on_with_says_so_and_ends() {
     quiet(&mut queued, 700);
     assert_eq!(awaited(&queued), None, "its agent is at another one");
     assert!(awaited(&w).is_some_and(|why| why.contains(AGENT) && why.contains("kubectl get hwr")), "{:?}", w.status);
+    // Whoever else tells of agents leaves that alone: two that undo each other's work would never rest.
+    assert_eq!(told(&w, |_| None, |_| Heard::Unknown, at(601)), None);
+    assert_eq!(advance(&w, None, None, at(601)).status, None);
+    // Whoever else tells of agents leaves that alone: two that undo each other's work would never rest.
+    assert_eq!(told(&w, |_| None, |_| Heard::Unknown, at(601)), None);
+    assert_eq!(advance(&w, None, None, at(601)).status, None);
     assert_eq!(quiet(&mut w, 1_000_000), None, "a server may be switched on whenever somebody likes");
     get(&mut w, AGENT);
     tell(&mut w, AGENT, "a", Reported::Running, 1_000_000);
