@@ -11,7 +11,7 @@ use crate::watch::Desired;
 use crate::{Ports, claim, finish};
 use anyhow::Context;
 use futures::future::join_all;
-use planner::agent::{Import, Nic, Presentation, Shown, Step, Volume};
+use planner::agent::{Import, Nic, Presentation, Recover, Shown, Step, Volume};
 use planner::exposure::{ExposureId, Limits};
 use ports::emulation::{Backend, DiskFunction, NicFunction};
 use ports::switch::SwitchPort;
@@ -201,12 +201,12 @@ impl Actor {
     }
 
     /// Every disk that the host is to find, at once.
-    pub(crate) async fn recover(&self, wanted: &[Shown]) -> Result<(), PortError> {
-        let connected = self.connected(wanted.iter().filter_map(|shown| shown.driver.as_deref())).await;
-        let disks = wanted.iter().map(|Shown { id, presentation, driver, limits }| {
+    pub(crate) async fn recover(&self, Recover { disks, partial }: &Recover) -> Result<(), PortError> {
+        let connected = self.connected(disks.iter().filter_map(|shown| shown.driver.as_deref())).await;
+        let disks = disks.iter().map(|Shown { id, presentation, driver, limits }| {
             Ok(disk(id, presentation, self.backend(&connected, id, driver.as_deref())?, limits))
         });
-        self.ports.emulation.recover(&disks.collect::<Result<Vec<_>, PortError>>()?).await
+        self.ports.emulation.recover(&disks.collect::<Result<Vec<_>, PortError>>()?, *partial).await
     }
 
     /// What a disk stands on. `driver`: `None` for one that the agent makes itself.

@@ -207,7 +207,11 @@ impl Reconciler {
         else {
             return false;
         };
-        tracing::info!(disks = wanted.len(), "presenting all disks of the host at once");
+        tracing::info!(
+            disks = wanted.disks.len(),
+            partial = wanted.partial,
+            "presenting all disks of the host at once"
+        );
         match self.actor.recover(wanted).await {
             Ok(()) => true,
             Err(error) => {

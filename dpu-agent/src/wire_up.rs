@@ -168,7 +168,7 @@ fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
         DisksBy::Vhost => Arc::new(VhostEmulation::new(&args.spdk_socket, HOT_PLUG_DISKS)),
         DisksBy::Snap => {
             let (hot_plug, switch_ports) = (HOT_PLUG_DISKS, args.switch_ports);
-            let config = snap::Config { nqn, serial: serial.clone(), hot_plug, switch_ports, patience: snap::PATIENCE };
+            let config = snap::Config { nqn, serial: serial.clone(), hot_plug, switch_ports };
             Arc::new(SnapEmulation::new(&args.spdk_socket, config, state))
         }
         DisksBy::Spdk => {

@@ -184,7 +184,8 @@ pub trait Emulation: Send + Sync {
     /// What presents disks has no controller that a host sees: it was started anew, under a running host perhaps. Presents all of
     /// `wanted`, which is every disk that the host is to find, and only then lets the host see them: once, for a host that sees some of
     /// its disks takes the others for gone. Interrupted, it goes on with the next call; where the host sees a controller, nothing happens.
-    async fn recover(&self, _wanted: &[DiskFunction]) -> Result<(), PortError> {
+    /// A disk that is refused holds all others back; with `partial` it is left out of the set, unless nothing answers (`Unreachable`).
+    async fn recover(&self, _wanted: &[DiskFunction], _partial: bool) -> Result<(), PortError> {
         Ok(())
     }
 

@@ -60,8 +60,8 @@ impl Emulation for Split {
         ByKind { disks, nics: self.list_of(FunctionKind::Nic).await, awaits_recovery }
     }
 
-    async fn recover(&self, wanted: &[DiskFunction]) -> Result<(), PortError> {
-        self.disks.recover(wanted).await
+    async fn recover(&self, wanted: &[DiskFunction], partial: bool) -> Result<(), PortError> {
+        self.disks.recover(wanted, partial).await
     }
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {

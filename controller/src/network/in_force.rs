@@ -211,9 +211,9 @@ fn judged<K: Enforced>(
         }
         Verdict::Lags { number, reason } => {
             set(&mut said, IN_FORCE, Err(reason), meta);
-            network.numbers.lags(uid(meta), (K::WORK, key(meta)), *number, chassis, since);
-            let wait = PATIENCE.checked_sub(since.elapsed()).filter(|wait| !wait.is_zero());
-            (Some(*number), Then::After(wait.unwrap_or(AGAIN)))
+            let object = (K::WORK, key(meta));
+            let wait = network.wait_for_chassis(uid(meta), object, *number, chassis, since);
+            (Some(*number), Then::After(wait))
         }
         Verdict::InForce { number, chassis } => {
             set(&mut said, IN_FORCE, Ok(()), meta);
@@ -311,6 +311,19 @@ impl Logical {
         let took = self.numbers.settled(uid)?;
         self.written.in_force(work, took);
         Some(took)
+    }
+
+    /// The object's number is waited for; looked at again after this, to name the chassis that lag.
+    pub(super) fn wait_for_chassis(
+        &self,
+        uid: &str,
+        object: (Work, Key),
+        number: u64,
+        chassis: BTreeSet<String>,
+        since: Instant,
+    ) -> Duration {
+        self.numbers.lags(uid, object, number, chassis, since);
+        PATIENCE.checked_sub(since.elapsed()).filter(|wait| !wait.is_zero()).unwrap_or(AGAIN)
     }
 
     /// A number is asked for, for an object whose rows were committed by somebody before.

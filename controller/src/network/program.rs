@@ -18,7 +18,7 @@ use planner::network::port::{self, Observed};
 use planner::network::rows::Port;
 use planner::network::{admission, allowed, bound, desired, ready};
 use planner::reason::{Reason, Waiting};
-use runtime::queue::Key;
+use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,16 +32,16 @@ struct Written {
 }
 
 /// Writes it, then says so: who grants rests on `VNic.status.programmed`.
-pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
+pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     let Some(vnic) = c.world.vnics.get(&key.0, &key.1) else {
-        return Ok(());
+        return Ok(Next::Wait);
     };
     let plan = plan(c, &vnic);
     let Some(wanted) = plan.port else {
-        return match plan.reason {
-            Some(reason) => say(c, &vnic, None, Some(reason)).await,
-            None => Ok(()),
-        };
+        if let Some(reason) = plan.reason {
+            say(c, &vnic, None, Some(reason)).await?;
+        }
+        return Ok(Next::Wait);
     };
     let vnic = say_allowed_first(c, vnic, &wanted.allowed).await?;
     confirm_offered(c, &vnic, &wanted).await?;
@@ -52,7 +52,7 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
         let said = ready::say(conditions(&vnic), IN_FORCE, Some(&bound::changing(&vnic)), &vnic.metadata, clock::now());
         patch(c, &vnic, json!({"conditions": said})).await?;
         c.world.look(Work::VNic, key.clone());
-        return Ok(());
+        return Ok(Next::Wait);
     }
     if !under_grant {
         // What the agent will say of this grant is of later rows than those.
@@ -67,9 +67,11 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
         Ok(()) => {
             c.network.tell_programmed(own);
             let programmed = Programmed { generation: vnic.metadata.generation, epoch: plan.epoch, nb_cfg: None };
-            let in_force = in_force(c, &vnic, wanted.binding.as_ref().map(|binding| binding.chassis.as_str()), began)?;
+            let chassis = wanted.binding.as_ref().map(|binding| binding.chassis.as_str());
+            let (in_force, next) = in_force(c, &vnic, chassis, began)?;
             let written = Written { programmed, allowed: wanted.allowed, in_force };
-            say(c, &vnic, Some(written), plan.reason).await
+            say(c, &vnic, Some(written), plan.reason).await?;
+            Ok(next)
         }
         Err(error) => {
             let reason: Option<Reason> = error
@@ -94,7 +96,12 @@ async fn patch(c: &Controller, vnic: &VNic, status: serde_json::Value) -> Result
 }
 
 /// Whether its rows are in force; asks for what has to be known for that.
-fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) -> Result<Result<(), Reason>, Error> {
+fn in_force(
+    c: &Controller,
+    vnic: &VNic,
+    chassis: Option<&str>,
+    began: Instant,
+) -> Result<(Result<(), Reason>, Next), Error> {
     let (network, own) = (&c.network, uid(&vnic.metadata));
     let known = network.numbers.known(own);
     let (known, since) = known.unwrap_or((Known::Nothing, began));
@@ -114,17 +121,21 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
         elapsed: since.elapsed(),
     });
     let object = || (Work::VNic, key(&vnic.metadata));
-    match verdict {
-        Some(Verdict::Ask(_)) => network.ask(own, object(), began, known),
+    let next = match verdict {
+        Some(Verdict::Ask(_)) => {
+            network.ask(own, object(), began, known);
+            Next::Wait
+        }
         Some(Verdict::Lags { number, .. }) => {
-            network.numbers.lags(own, object(), number, concerned(), since);
+            Next::After(network.wait_for_chassis(own, object(), number, concerned(), since))
         }
         Some(Verdict::InForce { .. }) => {
             network.settle_in_force(own, Work::VNic);
+            Next::Wait
         }
-        None => {}
-    }
-    Ok(said)
+        None => Next::Wait,
+    };
+    Ok((said, next))
 }
 
 /// The chassis of every member of a group of its Vpc that lets members of a group in: which groups the VNic was in before is not known.

@@ -32,7 +32,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         if let Some(wait) = c.network.starting() {
             return Ok(next.sooner(Next::After(wait)));
         }
-        super::program::reconcile(c, key).await?;
+        let next = next.sooner(super::program::reconcile(c, key).await?);
         if version() == before {
             return Ok(next);
         }

@@ -12,7 +12,7 @@ use sandbox::spdk::Fake;
 use sandbox::spdk::faults::Fault;
 use sandbox::spdk::world::{Host, SerialName, World};
 use spdk::names;
-use spdk::snap::{Config, PATIENCE, SnapEmulation};
+use spdk::snap::{Config, SnapEmulation};
 use std::time::Duration;
 use target::{HOT_PLUG, Lab, Over, disk, fake};
 
@@ -37,22 +37,12 @@ impl Bench {
     /// Whose controller is there, as an agent has it that has just started.
     async fn backed() -> Bench {
         let bench = Bench::new(Over::File);
-        bench.emulation().recover(&[]).await.expect("a controller without namespaces");
+        bench.emulation().recover(&[], false).await.expect("a controller without namespaces");
         bench
     }
 
     fn emulation(&self) -> SnapEmulation {
-        self.emulation_with(PATIENCE)
-    }
-
-    fn emulation_with(&self, patience: Duration) -> SnapEmulation {
-        let config = Config {
-            nqn: NQN.to_owned(),
-            serial: SERIAL.to_owned(),
-            hot_plug: HOT_PLUG,
-            switch_ports: PORTS,
-            patience,
-        };
+        let config = Config { nqn: NQN.to_owned(), serial: SERIAL.to_owned(), hot_plug: HOT_PLUG, switch_ports: PORTS };
         SnapEmulation::new(self.0.target.socket(), config, self.0.folder.path().join("state"))
     }
 
@@ -143,7 +133,7 @@ async fn the_static_function_is_backed_before_any_machine() {
     let early = emulation.expose_disk(&boot).await.expect_err("nothing is presented by itself before");
     assert_eq!(early.class, ErrorClass::Busy, "{early}");
     for _ in 0..3 {
-        emulation.recover(&[]).await.expect("a controller");
+        emulation.recover(&[], false).await.expect("a controller");
     }
     assert_eq!(bench.resumes(), 1, "a second resume is an error");
     assert!(!emulation.list_by_kind().await.awaits_recovery);
@@ -187,8 +177,8 @@ async fn a_restart_under_the_host_is_recovered_at_once() {
     assert!(emulation.list_by_kind().await.awaits_recovery);
     assert_eq!(emulation.list().await, Ok(Vec::new()));
     let all: Vec<DiskFunction> = disks.iter().chain([&late]).cloned().collect();
-    emulation.recover(&all).await.expect("recover");
-    emulation.recover(&all).await.expect("and again");
+    emulation.recover(&all, false).await.expect("recover");
+    emulation.recover(&all, false).await.expect("and again");
     assert_eq!(bench.with(|world| world.host_found()), found, "each where it was");
     assert_eq!(emulation.list().await.expect("list").len(), 4);
     bench.is_clean();
@@ -212,12 +202,11 @@ async fn a_disk_that_is_refused_for_good_keeps_no_other_from_its_host() {
         std::fs::remove_file(path).expect("its storage");
         bench.0.target.revive().expect("revive");
 
-        let emulation = bench.emulation_with(Duration::ZERO);
-        let patient = bench.emulation();
-        let error = patient.recover(&all).await.expect_err("one is refused");
+        let emulation = bench.emulation();
+        let error = emulation.recover(&all, false).await.expect_err("one is refused");
         assert_ne!(error.class, ErrorClass::Unreachable, "{error}");
-        assert!(patient.list_by_kind().await.awaits_recovery, "it holds the others back for a while");
-        emulation.recover(&all).await.expect("without it");
+        assert!(emulation.list_by_kind().await.awaits_recovery, "the refused disk holds the others back");
+        emulation.recover(&all, true).await.expect("without the refused disk");
         let left: Vec<ExposureId> = emulation.list().await.expect("list").into_iter().map(|one| one.id).collect();
         assert!(left.contains(&all[0].id) && left.contains(&all[4 - refused].id), "{refused}: {left:?}");
         assert!(!left.contains(&all[refused - 1].id), "{refused}: {left:?}");
@@ -252,7 +241,7 @@ async fn a_recovery_survives_every_fault_at_every_call() {
             for attempt in 0.. {
                 assert!(attempt < 20, "{when}: not recovered");
                 let emulation = bench.emulation();
-                let done = emulation.recover(&all).await.is_ok();
+                let done = emulation.recover(&all, false).await.is_ok();
                 if done && matches!(emulation.list().await, Ok(listed) if listed.len() == 3) {
                     break;
                 }
@@ -315,7 +304,7 @@ async fn an_older_snap_without_hot_plug_gets_namespaces() {
     let bench = Bench::new(Over::File);
     bench.with(|world| world.outside.dpu.lacks_hot_plug = true);
     let emulation = bench.emulation();
-    emulation.recover(&[]).await.expect("a controller");
+    emulation.recover(&[], false).await.expect("a controller");
     assert_eq!(emulation.capabilities().await.map(|all| all.switch_ports), Ok(0));
     bench.with(World::start_host);
     emulation.expose_disk(&bench.disk(1, Slot::HotPlug).await).await.expect("expose");
@@ -329,7 +318,7 @@ async fn the_controller_has_our_serial_number_where_snap_takes_one() {
         let bench = Bench::new(Over::File);
         bench.with(|world| world.outside.dpu.serial_name = name);
         let emulation = bench.emulation();
-        emulation.recover(&[]).await.expect("a controller");
+        emulation.recover(&[], false).await.expect("a controller");
         let told = emulation.boot_controller().await.expect("told").expect("known");
         assert_eq!((told.serial.as_str(), told.pci_address), (serial, None), "{name:?}");
         bench.with(World::start_host);
@@ -359,15 +348,13 @@ async fn what_stands_in_the_way_is_named() {
     assert_eq!(bench.emulation().list().await, Ok(Vec::new()));
 
     let taken = Bench::new(Over::File);
-    let other = Config {
-        nqn: "nqn.2022-10.io.nvda.nvme:0".to_owned(),
-        serial: "S".to_owned(),
-        hot_plug: 1,
-        switch_ports: 0,
-        patience: PATIENCE,
-    };
+    let other =
+        Config { nqn: "nqn.2022-10.io.nvda.nvme:0".to_owned(), serial: "S".to_owned(), hot_plug: 1, switch_ports: 0 };
     let state = taken.0.folder.path().join("other");
-    SnapEmulation::new(taken.0.target.socket(), other, state).recover(&[]).await.expect("SNAP's own start-up file");
+    SnapEmulation::new(taken.0.target.socket(), other, state)
+        .recover(&[], false)
+        .await
+        .expect("SNAP's own start-up file");
     let _ = taken.emulation().list().await;
     let refused = taken.emulation().list().await.expect_err("the function is another's");
     assert!(refused.class == ErrorClass::Conflict && refused.message.contains("snap_rpc_init.conf"), "{refused}");
@@ -401,7 +388,7 @@ async fn bring(bench: &Bench, wanted: &[&DiskFunction], when: &str) {
         let listed = emulation.list_by_kind().await;
         if listed.awaits_recovery {
             let all: Vec<DiskFunction> = wanted.iter().map(|disk| (*disk).clone()).collect();
-            drop(emulation.recover(&all).await);
+            drop(emulation.recover(&all, false).await);
             continue;
         }
         let Ok(listed) = listed.disks else { continue };

@@ -34,7 +34,7 @@ pub use desired::{
 };
 pub use exposures::Exposures;
 pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Recovery, Word};
-pub use recovery::Shown;
+pub use recovery::{Recover, Shown};
 pub use report::{Exposed, Report, disk_status, nic_status};
 pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
 
@@ -59,7 +59,7 @@ pub struct Plan {
     /// Takes away what nothing explains and no host was shown, or what may be taken from a host.
     pub clear: Vec<Step>,
     /// Every disk of the host, to be presented at once.
-    pub recover: Option<Vec<Shown>>,
+    pub recover: Option<Recover>,
     /// What the host was shown and no attachment explains; `None`: not known now, so what was reported stands.
     pub orphans: Option<Vec<Orphan>>,
     /// Something is there that the list of attachments does not explain: read it from quorum, the Dpu too, and plan again.

@@ -11,6 +11,14 @@ use jiff::SignedDuration;
 /// The kernel's NVMe driver gives a command 30 s (nvme_core.io_timeout): a disk whose storage does not answer may not take the others down.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
+/// The whole set that the host is to find.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recover {
+    pub disks: Vec<Shown>,
+    /// The others have waited long enough: a disk that is refused is left out.
+    pub partial: bool,
+}
+
 /// A disk that the host is to find.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown {
@@ -22,11 +30,11 @@ pub struct Shown {
 }
 
 /// The whole set, once it can be presented; `None`: not now, or nothing has to be recovered.
-pub(super) fn due(observed: &Observed) -> Option<Vec<Shown>> {
+pub(super) fn due(observed: &Observed) -> Option<Recover> {
     let recovery = observed.recovery.as_ref()?;
     let (ready, missing) = split(observed);
-    let waited = observed.now.duration_since(recovery.since);
-    (missing.is_empty() || waited >= PATIENCE).then_some(ready)
+    let partial = observed.now.duration_since(recovery.since) >= PATIENCE;
+    (missing.is_empty() || partial).then_some(Recover { disks: ready, partial })
 }
 
 /// Why no disk is presented by itself now; `None`: it may be.

@@ -23,8 +23,10 @@ pub fn of_disk<'a>(disk: &InstalledDisk, options: &'a [BootOption]) -> Option<&'
     let place = disk.uefi_device_path.as_deref();
     let nsid = place.and_then(namespace).map_or(NSID, |path| path.nsid);
     let known = eui64(disk);
-    let candidates: Vec<&BootOption> =
-        options.iter().filter(|option| option.enabled && option.present && !is_foreign(option, known)).collect();
+    let is_candidate = |option: &&BootOption| {
+        option.enabled && option.present && !is_of_a_system(option) && !is_foreign(option, known)
+    };
+    let candidates: Vec<&BootOption> = options.iter().filter(is_candidate).collect();
     let has_eui64 = |option: &BootOption| {
         let seen = path_of(option).and_then(namespace).filter(|seen| seen.nsid == nsid);
         seen.and_then(|seen| seen.eui64).zip(known).is_some_and(|(seen, known)| is_same_eui64(seen, known))
@@ -47,6 +49,11 @@ pub fn is_system_of(disk: &InstalledDisk, option: &BootOption) -> bool {
     option.enabled
         && option.present
         && guid.is_some_and(|guid| disk.partition_guids.iter().any(|known| known.eq_ignore_ascii_case(guid)))
+}
+
+/// A path that begins at a partition is of an entry that a system made, whatever its name tells.
+fn is_of_a_system(option: &BootOption) -> bool {
+    path_of(option).is_some_and(|path| path.starts_with("HD("))
 }
 
 fn path_of(option: &BootOption) -> Option<&str> {
@@ -127,6 +134,8 @@ mod tests {
         let named = ("UEFI SAMSUNG MZQL21T9 S64FNE0R300123 1", "VenHw(986D1755-B9D0)/Slot(2)");
         assert_eq!(chosen(&disk, &[("UEFI a", &there), named]).as_deref(), Some("Boot0001"));
         assert_eq!(chosen(&InstalledDisk::default(), &[named]), None, "nothing is known of the disk");
+        let system = ("Debian on S64FNE0R300123 1", "HD(1,GPT,BFBE3BD4-61A5-4F1B-8E5A-3F2B7A3F1C55,0x800,0x100000)");
+        assert_eq!(chosen(&disk, &[system]), None, "the entry of a system");
     }
 
     #[test]

@@ -11,16 +11,19 @@ use super::plan::{Action, Disruptive};
 use super::prepare::{ATTEMPTS, Asked, fresh, remember, send};
 use super::situation::{Host, Owned, is_bare, unread};
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
-use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
+use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack, Post};
 use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::machine::InstalledDisk;
 use api::tinkerbell::Hardware;
 use api::{labels, names};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// The namespace that is presented in the boot slot, where the DPU's agent does not tell.
 const BOOT_NSID: u32 = 1;
+
+/// A BMC that refuses an order while its host runs is asked again after so long.
+const REFUSED: SignedDuration = SignedDuration::from_mins(5);
 
 /// What identifies the boot disk of the DPU. `learnt`: where it was found before.
 fn own(host: Host<'_>, learnt: Option<String>) -> Own {
@@ -319,11 +322,22 @@ fn installed(
         return by_itself(draft);
     };
     let change = BootChange::First { reference: option.reference.clone() };
+    if is_so(&change, &seen.boot) {
+        return None;
+    }
     // A BMC that does not take it, or takes it and does not show it.
-    if o.bmc.boot_attempts >= ATTEMPTS && !is_so(&change, &seen.boot) {
+    if o.bmc.boot_attempts >= ATTEMPTS {
         return by_itself(draft);
     }
-    made(o, hardware, change, now, draft)
+    // A refusal in POST passes with POST. One of a BMC that takes orders only while its host is off does not hold the machine up.
+    if o.bmc.boot_refused.is_some() && seen.post != Post::Running {
+        match o.bmc.boot_sent_at.map(|sent| sent + REFUSED).filter(|again| now < *again) {
+            Some(again) => draft.wake(again),
+            None => drop(changed(o, hardware, change, now, draft)),
+        }
+        return by_itself(draft);
+    }
+    changed(o, hardware, change, now, draft)
 }
 
 fn administrators(

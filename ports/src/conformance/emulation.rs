@@ -51,7 +51,7 @@ pub trait Bench: Sleep {
 pub async fn run(bench: &dyn Bench) {
     let port = bench.connect().await;
     let capabilities = port.capabilities().await.expect("capabilities");
-    port.recover(&[]).await.expect("back the controller: the host is to find no disk");
+    port.recover(&[], false).await.expect("back the controller: the host is to find no disk");
     assert_eq!(port.list().await.expect("list"), [], "the suite needs an emulator that presents nothing of ours");
     assert!(capabilities.disks > 0 || capabilities.nics > 0, "it presents nothing: {capabilities:?}");
     drop(port);
@@ -79,6 +79,7 @@ async fn disks(bench: &dyn Bench, capabilities: &EmulationCapabilities) {
     ports_run_out_and_come_back(bench, capabilities).await;
     hide_frees_the_backend(bench, capabilities.buses[0]).await;
     recovers_at_once(bench, capabilities.buses[0]).await;
+    leaves_out(bench, capabilities.buses[0]).await;
     for bus in &capabilities.buses {
         resize(bench, *bus, capabilities.online_resize.contains(bus)).await;
         limits(bench, *bus).await;
@@ -242,13 +243,35 @@ async fn recovers_at_once(bench: &dyn Bench, bus: Bus) {
         assert_eq!(class(port.expose_disk(&boot).await), Some(ErrorClass::Busy), "one by one");
         let all = [boot.clone(), data.clone()];
         for _ in 0..2 {
-            port.recover(&all).await.expect("recover");
+            port.recover(&all, false).await.expect("recover");
             assert!(!port.list_by_kind().await.awaits_recovery, "recovered");
             let listed = port.list().await.expect("list");
             assert!(all.iter().all(|one| find(&listed, &one.id).is_some()), "{listed:?}");
         }
-        port.recover(&[]).await.expect("nothing happens where the host has its disks");
+        port.recover(&[], true).await.expect("nothing happens where the host has its disks");
         assert_eq!(port.list().await.expect("list").len(), 2);
+    }
+    hide_all(bench, port.as_ref()).await;
+}
+
+/// A disk whose storage no longer exists: it holds the others back, until the set may be partial.
+async fn leaves_out(bench: &dyn Bench, bus: Bus) {
+    let port = bench.connect().await;
+    let kept = disk(id(62, 1), bus, Slot::Boot, &bench.backend(MIB).await);
+    port.expose_disk(&kept).await.expect("expose");
+    drop(port);
+    let restarted = bench.restart().await;
+    let port = bench.connect().await;
+    if restarted && port.list_by_kind().await.awaits_recovery {
+        let nowhere = Backend::Path("/nonexistent/storage".into());
+        let all = [kept.clone(), disk(id(63, 1), bus, Slot::HotPlug, &nowhere)];
+        let refused = class(port.recover(&all, false).await);
+        assert!(refused.is_some_and(|class| class != ErrorClass::Unreachable), "{refused:?}");
+        assert!(port.list_by_kind().await.awaits_recovery, "the host is shown nothing yet");
+        port.recover(&all, true).await.expect("without the disk that is refused");
+        let listed = port.list().await.expect("list");
+        assert!(find(&listed, &kept.id).is_some() && find(&listed, &all[1].id).is_none(), "{listed:?}");
+        assert!(!port.list_by_kind().await.awaits_recovery, "recovered");
     }
     hide_all(bench, port.as_ref()).await;
 }

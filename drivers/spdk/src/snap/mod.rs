@@ -41,7 +41,7 @@ use ports::{Emulation, ErrorClass, PortError};
 use seen::Seen;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell};
 
 /// What NVIDIA's own driver gives a call: the DPU's firmware takes part in some.
@@ -61,12 +61,7 @@ pub struct Config {
     pub hot_plug: u32,
     /// Ports of the DPU's PCIe switch, for disks that come once the host runs.
     pub switch_ports: u32,
-    /// So long a recovery holds back all disks of the first function for one that SNAP refuses.
-    pub patience: Duration,
 }
-
-/// The kernel's NVMe driver gives a command 30 s (nvme_core.io_timeout): by then a host has its other disks again.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct SnapEmulation {
     rpc: Rpc,
@@ -82,8 +77,6 @@ struct State {
     functions: Functions,
     /// Whom this process has plugged, and SNAP does not say so yet: the host takes its time.
     plugging: BTreeSet<ExposureId>,
-    /// When SNAP first refused a disk of the recovery that is under way.
-    refused_since: Option<Instant>,
 }
 
 fn port_error(class: ErrorClass, object: &str, what: impl std::fmt::Display) -> PortError {
@@ -95,7 +88,7 @@ impl SnapEmulation {
     pub fn new(socket: impl Into<PathBuf>, config: Config, state_folder: PathBuf) -> Self {
         let places = Places::open(state_folder.join("places"));
         let functions = Functions::open(state_folder.join("functions"));
-        let state = Mutex::new(State { places, functions, plugging: BTreeSet::new(), refused_since: None });
+        let state = Mutex::new(State { places, functions, plugging: BTreeSet::new() });
         Self { rpc: Rpc::new(socket, LIMIT), config, hot_plugs: OnceCell::new(), state }
     }
 
@@ -314,9 +307,9 @@ impl Emulation for SnapEmulation {
         }
     }
 
-    async fn recover(&self, wanted: &[DiskFunction]) -> Result<(), PortError> {
+    async fn recover(&self, wanted: &[DiskFunction], partial: bool) -> Result<(), PortError> {
         let mut state = self.state.lock().await;
-        self.recover_all(&mut state, wanted).await
+        self.recover_all(&mut state, wanted, partial).await
     }
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {

@@ -9,10 +9,14 @@ use crate::rpc::methods::snap::{AttachNamespace, CreateController, HotPlug, Resu
 use planner::exposure::Slot;
 use ports::emulation::DiskFunction;
 use ports::{ErrorClass, PortError};
-use std::time::Instant;
 
 impl SnapEmulation {
-    pub(super) async fn recover_all(&self, state: &mut State, wanted: &[DiskFunction]) -> Result<(), PortError> {
+    pub(super) async fn recover_all(
+        &self,
+        state: &mut State,
+        wanted: &[DiskFunction],
+        partial: bool,
+    ) -> Result<(), PortError> {
         let step = "presenting all disks of the host";
         let seen = self.see(step).await?;
         if seen.is_started() {
@@ -23,25 +27,9 @@ impl SnapEmulation {
         let (own, first): (Vec<_>, Vec<_>) = wanted.iter().partition(|disk| is_plugged(state, disk));
         for disk in own {
             let recovered = self.recover_function(state, &seen, disk).await;
-            self.unless_refused(state, disk, recovered)?;
+            unless_left_out(partial, disk, recovered)?;
         }
-        self.recover_first(state, &first).await
-    }
-
-    /// What is refused for a while holds the others back; what is refused for longer is left out.
-    fn unless_refused(
-        &self,
-        state: &mut State,
-        disk: &DiskFunction,
-        recovered: Result<(), PortError>,
-    ) -> Result<(), PortError> {
-        let Err(error) = recovered else { return Ok(()) };
-        let since = *state.refused_since.get_or_insert_with(Instant::now);
-        if error.class == ErrorClass::Unreachable || since.elapsed() < self.config.patience {
-            return Err(error);
-        }
-        tracing::warn!(disk = disk.id.uid, %error, "SNAP refuses it: the host gets its other disks");
-        Ok(())
+        self.recover_first(state, &first, partial).await
     }
 
     async fn recover_function(&self, state: &mut State, seen: &Seen, disk: &DiskFunction) -> Result<(), PortError> {
@@ -60,7 +48,7 @@ impl SnapEmulation {
         }
     }
 
-    async fn recover_first(&self, state: &mut State, wanted: &[&DiskFunction]) -> Result<(), PortError> {
+    async fn recover_first(&self, state: &mut State, wanted: &[&DiskFunction], partial: bool) -> Result<(), PortError> {
         let step = "presenting all disks of the host";
         let mut seen = self.see(step).await?;
         let nqn = self.config.nqn.as_str();
@@ -78,7 +66,7 @@ impl SnapEmulation {
         for disk in wanted {
             seen = self.see(step).await?;
             let recovered = self.recover_namespace(state, &seen, disk).await;
-            self.unless_refused(state, disk, recovered)?;
+            unless_left_out(partial, disk, recovered)?;
         }
         seen = self.see(step).await?;
         let ctrl_id = match (seen.controller(), seen.first_function()) {
@@ -94,7 +82,6 @@ impl SnapEmulation {
             self.call(&attach, &namespace.bdev).await?;
         }
         self.call(&ResumeController { ctrl_id: &ctrl_id }, nqn).await?;
-        state.refused_since = None;
         Ok(())
     }
 
@@ -109,5 +96,16 @@ impl SnapEmulation {
             kept.map_err(|e| port_error(ErrorClass::Busy, &object, format!("writing down its place: {e}")))?;
         }
         self.make_namespace(seen, disk, &self.config.nqn, nsid, &object).await
+    }
+}
+
+/// A disk that SNAP refuses is left out of a partial set; nothing is, while SNAP does not answer.
+fn unless_left_out(partial: bool, disk: &DiskFunction, recovered: Result<(), PortError>) -> Result<(), PortError> {
+    match recovered {
+        Err(error) if partial && error.class != ErrorClass::Unreachable => {
+            tracing::warn!(disk = disk.id.uid, %error, "SNAP refuses this disk: the host gets its other disks");
+            Ok(())
+        }
+        other => other,
     }
 }

@@ -91,6 +91,25 @@ fn where_the_bmc_keeps_its_order_the_network_lets_the_disk_boot() {
     assert!(!world.in_installer);
 }
 
+/// The system is up meanwhile; whoever powers the server off and on has the order in force.
+#[test]
+fn a_bmc_that_refuses_an_order_while_its_host_runs_holds_no_machine_up() {
+    let mut world = World::new();
+    let order = vec![NIC.to_owned(), DISK.to_owned()];
+    world.firmware = Firmware { offers_all: true, order: order.clone(), refuses_order: true, ..Firmware::default() };
+    world.until("it runs", World::is_running);
+    assert_eq!(world.reason(conditions::BOOT_CONFIGURED), "FallsThrough");
+    assert_eq!(world.firmware.order, order);
+    let first = world.firmware.sent_at.expect("it was asked for");
+    world.until("it is asked for again", |world| world.firmware.sent_at > Some(first));
+    let after = world.firmware.sent_at.expect("again").duration_since(first);
+    assert!(after >= SignedDuration::from_mins(5) && world.is_running(), "after {after}");
+    world.firmware.refuses_order = false;
+    world.until("it is taken", |world| world.firmware.order == [DISK, NIC]);
+    world.until("that is seen", |world| world.reason(conditions::BOOT_CONFIGURED) == "BootOrderSet");
+    assert!(world.is_running());
+}
+
 #[test]
 fn nothing_is_installed_before_it_is_started_or_without_a_template_that_renders() {
     let mut world = World::new();

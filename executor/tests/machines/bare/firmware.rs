@@ -38,6 +38,10 @@ pub struct Firmware {
     pub stays_legacy: bool,
     /// An order is accepted, and stays as it was.
     pub keeps_order: bool,
+    /// A boot order is refused while the host is on.
+    pub refuses_order: bool,
+    /// What was refused last, and not taken since.
+    pub refused: Option<String>,
     /// How long POST takes, as the BMC tells it; `None`: it does not.
     pub post: Option<SignedDuration>,
     pub always: Option<BootOverride>,
@@ -87,6 +91,12 @@ impl World {
 
     pub(super) fn configure(&mut self, change: &BootChange) {
         (self.firmware.not_taken, self.firmware.sent_at) = (0, Some(self.now));
+        let runs = self.power == PowerState::On && self.post() != Post::Running;
+        let refused = self.firmware.refuses_order && runs && matches!(change, BootChange::First { .. });
+        self.firmware.refused = refused.then(|| "the host is powered on".to_owned());
+        if refused {
+            return;
+        }
         match change {
             BootChange::Next { source, .. } if self.firmware.stays_legacy => {
                 self.next = Some(BootOverride { source: *source, mode: Some(BootMode::Legacy) });

@@ -252,7 +252,7 @@ impl World {
             let (host, read_at, accepted_at) = (Seen::Fresh(host), Some(self.now), self.accepted_at);
             o.bmc = BmcSeen { host, read_at, accepted_at, ..BmcSeen::default() };
             (o.bmc.listing_since, o.bmc.boot_attempts) = (self.firmware.post_over, self.firmware.not_taken);
-            o.bmc.boot_sent_at = self.firmware.sent_at;
+            (o.bmc.boot_sent_at, o.bmc.boot_refused) = (self.firmware.sent_at, self.firmware.refused.clone());
         }
         let seen = |dpu: &Arc<Dpu>| DpuSeen { dpu: dpu.clone(), silent: true, ..DpuSeen::default() };
         o.dpus = self.dpus.all().map(seen).collect();

@@ -18,7 +18,7 @@ fn restarted() -> World {
 
 fn due(world: &World) -> Option<Vec<String>> {
     let recover = plan(&world.observed(false)).recover?;
-    Some(recover.into_iter().map(|shown| shown.id.uid).collect())
+    Some(recover.disks.into_iter().map(|shown| shown.id.uid).collect())
 }
 
 #[test]
@@ -49,6 +49,17 @@ fn storage_that_does_not_answer_is_waited_for_so_long() {
     assert!(message(&world).contains("not connected yet (n-a)"), "{}", message(&world));
     world.now += SignedDuration::from_secs(21);
     assert_eq!(due(&world), Some(vec!["seed".to_owned()]), "the others are not lost with it");
+}
+
+#[test]
+fn a_refused_disk_is_left_out_after_as_long() {
+    let mut world = restarted();
+    let partial = |world: &World| plan(&world.observed(false)).recover.map(|recover| recover.partial);
+    assert_eq!(partial(&world), Some(false), "the whole set, or nothing");
+    world.now += SignedDuration::from_secs(19);
+    assert_eq!(partial(&world), Some(false));
+    world.now += SignedDuration::from_secs(1);
+    assert_eq!(partial(&world), Some(true));
 }
 
 #[test]

@@ -92,6 +92,27 @@ impl MemoryEmulation {
         lock(&self.state).functions.iter().filter_map(|f| f.exposure.representor.clone()).collect()
     }
 
+    /// What the host finds of this disk.
+    fn function(&self, disk: &DiskFunction) -> Result<Function, PortError> {
+        if disk.serial.is_empty() || disk.serial.len() > 20 || !disk.serial.is_ascii() {
+            return refuse(ErrorClass::Invalid, format!("{:?}: serial {:?}", disk.id, disk.serial));
+        }
+        let Some(size) = self.storage.size(&disk.backend) else {
+            return refuse(ErrorClass::NotFound, format!("{:?}: {:?} is not there", disk.id, disk.backend));
+        };
+        let exposure = Exposure {
+            id: disk.id.clone(),
+            kind: FunctionKind::Disk,
+            presence: Presence::Present,
+            size_bytes: Some(size),
+            limits: if can_keep(&disk.limits) { disk.limits } else { Limits::default() },
+            representor: None,
+            link_up: None,
+        };
+        let (bus, backend) = (Some(disk.bus), Some(disk.backend.clone()));
+        Ok(Function { exposure, slot: disk.slot, bus, backend, reads: 0 })
+    }
+
     fn present(&self, function: Function) -> Result<(), PortError> {
         let mut state = lock(&self.state);
         reachable(state.down, "the emulator")?;
@@ -156,14 +177,20 @@ impl Emulation for MemoryEmulation {
         ByKind { awaits_recovery, ..ByKind::of_one(self.list().await) }
     }
 
-    async fn recover(&self, wanted: &[DiskFunction]) -> Result<(), PortError> {
-        if !std::mem::take(&mut lock(&self.state).awaits_recovery) {
+    async fn recover(&self, wanted: &[DiskFunction], partial: bool) -> Result<(), PortError> {
+        reachable(lock(&self.state).down, "the emulator")?;
+        if !lock(&self.state).awaits_recovery {
             return Ok(());
         }
-        for disk in wanted {
-            self.expose_disk(disk).await?;
-        }
-        lock(&self.state).recovered.push(wanted.len());
+        let functions: Result<Vec<_>, _> = match partial {
+            true => Ok(wanted.iter().filter_map(|disk| self.function(disk).ok()).collect()),
+            false => wanted.iter().map(|disk| self.function(disk)).collect(),
+        };
+        let functions = functions?;
+        let mut state = lock(&self.state);
+        state.awaits_recovery = false;
+        state.recovered.push(functions.len());
+        state.functions.extend(functions);
         Ok(())
     }
 
@@ -171,23 +198,7 @@ impl Emulation for MemoryEmulation {
         if lock(&self.state).awaits_recovery {
             return refuse(ErrorClass::Busy, format!("{:?}: all disks have to come at once", disk.id));
         }
-        if disk.serial.is_empty() || disk.serial.len() > 20 || !disk.serial.is_ascii() {
-            return refuse(ErrorClass::Invalid, format!("{:?}: serial {:?}", disk.id, disk.serial));
-        }
-        let Some(size) = self.storage.size(&disk.backend) else {
-            return refuse(ErrorClass::NotFound, format!("{:?}: {:?} is not there", disk.id, disk.backend));
-        };
-        let exposure = Exposure {
-            id: disk.id.clone(),
-            kind: FunctionKind::Disk,
-            presence: Presence::Present,
-            size_bytes: Some(size),
-            limits: if can_keep(&disk.limits) { disk.limits } else { Limits::default() },
-            representor: None,
-            link_up: None,
-        };
-        let (bus, backend) = (Some(disk.bus), Some(disk.backend.clone()));
-        self.present(Function { exposure, slot: disk.slot, bus, backend, reads: 0 })
+        self.present(self.function(disk)?)
     }
 
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
