@@ -13,6 +13,13 @@ pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// A process that does nothing until this is dropped.
 pub struct Frozen(Vec<Pid>);
 
+impl Frozen {
+    /// Lets the processes go on; gives them.
+    pub fn resume(self) -> Vec<Pid> {
+        self.0.clone()
+    }
+}
+
 impl Drop for Frozen {
     fn drop(&mut self) {
         for pid in &self.0 {
@@ -89,13 +96,32 @@ impl Site {
 
     /// Stops an agent in the middle of whatever it does.
     pub fn freeze_agent(&self, dpu: &str) -> Result<Frozen> {
-        let processes = self.processes("dpu-agent", &[dpu])?;
-        ensure!(!processes.is_empty(), "no agent runs on {dpu}");
+        self.freeze("dpu-agent", &[dpu])
+    }
+
+    /// Stops every controller that runs.
+    pub fn freeze_controller(&self) -> Result<Frozen> {
+        self.freeze("controller", &self.nodes())
+    }
+
+    fn freeze(&self, program: &str, nodes: &[&str]) -> Result<Frozen> {
+        let processes = self.processes(program, nodes)?;
+        ensure!(!processes.is_empty(), "no {program} runs on {}", nodes.join(", "));
         let frozen = Frozen(processes);
         for pid in &frozen.0 {
-            kill(*pid, Signal::SIGSTOP).context("stop the agent")?;
+            kill(*pid, Signal::SIGSTOP).with_context(|| format!("stop {program}"))?;
         }
         Ok(frozen)
+    }
+
+    /// None of these controllers runs any more.
+    pub async fn controllers_end(&self, stopped: &[Pid], limit: Duration) -> Result<()> {
+        until("the controllers that were stopped have ended", limit, async || {
+            let running = self.processes("controller", &self.nodes())?;
+            let left: Vec<String> = running.iter().filter(|pid| stopped.contains(pid)).map(Pid::to_string).collect();
+            Ok(if left.is_empty() { Ok(()) } else { Err(format!("still there: {}", left.join(", "))) })
+        })
+        .await
     }
 
     /// An administrator's word that a DPU is down and stays so: both halves of it.

@@ -5,6 +5,7 @@ use super::{flooded, on_servers, shown};
 use anyhow::{Context, Result, ensure};
 use api::labels;
 use planner::dpu::boot_disk::BootDiskReads;
+use planner::vnic::logical_port;
 use serde_json::{Value, json};
 use tests::guest::Guest;
 use tests::site::{Place, Site, until};
@@ -136,7 +137,28 @@ async fn interfaces(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     machine.bmctl(&[add.as_slice(), &["--wait", "--timeout", SOON_FLAG]].concat()).await?;
     let two = |line: &str| line.contains("MP-NIC") && line.matches('=').count() >= 2;
     guest.line("the guest sees the new interface", from, SOON, two).await?;
+    tap_is_deleted(machine).await.context("the tap of a NIC is deleted by hand")?;
     machine.bmctl(&["removeinterface", machine.name, "eth1", "--wait", "--timeout", SOON_FLAG]).await.map(drop)
+}
+
+/// The agent says what Open vSwitch says of the port; the NIC can be removed from the machine all the same.
+async fn tap_is_deleted(machine: &Machine<'_>) -> Result<()> {
+    let (site, dpu) = (machine.site, machine.on().dpu());
+    let vnic = ["get", "vnic", &format!("{}-eth1", machine.name), "-o", "jsonpath={.metadata.uid}"];
+    let port = format!("external_ids:iface-id={}", logical_port(machine.kubectl(&vnic).await?.trim()));
+    let tap = site.enter(&dpu, &["ovs-vsctl", "--bare", "--columns=name", "find", "Interface", &port]).await?;
+    site.enter(&dpu, &["ip", "link", "delete", tap.trim()]).await?;
+    let namespace = format!("metalplane-dpu-{dpu}");
+    until("the attachment names the port that does not forward", SOON, async || {
+        let all = site.get(&["nicattachments", "-n", &namespace]).await?.unwrap_or_default();
+        let conditions =
+            all["items"].as_array().into_iter().flatten().filter_map(|one| one["status"]["conditions"].as_array());
+        let told = conditions.flatten().any(|said| {
+            said["reason"] == "PortNotForwarding" && said["message"].as_str().is_some_and(|m| m.contains(tap.trim()))
+        });
+        Ok(if told { Ok(()) } else { Err(all.to_string()) })
+    })
+    .await
 }
 
 /// Another group, whose members receive nothing, closes the guest to a member of the Subnet's own group on another chassis. A rule

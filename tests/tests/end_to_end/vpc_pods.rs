@@ -29,8 +29,8 @@ metadata:
     )
 }
 
-fn asking() -> String {
-    let networks = format!(r#"[{{"name": "net1", "subnet": "blue", "addresses": ["{ADDRESS}"]}}]"#);
+fn asking(addresses: &[&str]) -> String {
+    let networks = json!([{"name": "net1", "subnet": "blue", "addresses": addresses}]);
     format!("  labels: {{metalplane.io/networks: ''}}\n  annotations: {{metalplane.io/networks: '{networks}'}}\n")
 }
 
@@ -47,7 +47,7 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
         let limit = format!("--timeout={}s", SOON.as_secs());
         site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
         let machine = Machine::on_first(site, namespace);
-        let pods = [machine.manifest(), pod(namespace, "quiet", ""), pod(namespace, "member", &asking())];
+        let pods = [machine.manifest(), pod(namespace, "quiet", ""), pod(namespace, "member", &asking(&[ADDRESS]))];
         site.apply(&pods.join("---\n")).await?;
         let virtual_machine =
             Vm { namespace, name: "virtual", nic: json!({"subnet": "green"}), guest: GuestKind::Tiny };
@@ -69,14 +69,31 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
         from_another_chassis(site, namespace, &inside).await?;
         let address = in_a_guest(site, &virtual_machine).await.context("the guest of the virtual machine")?;
         between_guests(&virtual_machine.console(site), &address, &machine.guest(), machine.address).await?;
+        containerd_is_killed(site, namespace, &inside, &ask).await.context("containerd is killed")?;
 
-        site.kubectl(&["delete", "pod", "member", virtual_machine.name, "-n", namespace, &limit]).await?;
+        // Kubelet hears of it when the object no longer exists.
+        let force = ["delete", "pod", "member", "after", "-n", namespace, "--force", "--grace-period=0"];
+        site.kubectl(&force).await?;
+        site.kubectl(&["delete", "pod", virtual_machine.name, "-n", namespace, &limit]).await?;
         until("nothing of the pods is left", SOON, async || {
             let (one, other) = (left(site, namespace, ADDRESS).await?, left(site, namespace, &address).await?);
             Ok(one.or(other).map_or(Ok(()), Err))
         })
         .await
     });
+}
+
+/// The pod keeps its NIC while no containerd runs, and the next containerd starts pods as the one before.
+async fn containerd_is_killed(site: &Site, namespace: &str, inside: &Pod, ask: &[&str]) -> Result<()> {
+    let containerd = format!("{NODE}/containerd");
+    site.sandbox.kill_process(&containerd).await?;
+    let answered = inside.enter(site, ask).await;
+    site.sandbox.start_process(&containerd).await?;
+    answered.context("the pod's NIC without containerd")?;
+    site.apply(&pod(namespace, "after", &asking(&[]))).await?;
+    let limit = format!("--timeout={}s", SOON.as_secs());
+    site.kubectl(&["wait", "--for=condition=Ready", "pod/after", "-n", namespace, &limit]).await?;
+    site.pod(namespace, "after").await?.enter(site, ask).await.map(drop).context("from the pod that came after")
 }
 
 /// It has the VNic's MAC address, and by DHCP and router advertisements the VNic's addresses; gives the first one.
