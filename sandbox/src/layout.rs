@@ -103,6 +103,11 @@ impl Layout {
         self.node_dir(node).join("enter")
     }
 
+    /// What the node runs between ovsdb-server and ovs-vswitchd, if it is there: the unit that somebody ordered between the two.
+    pub fn before_switch(&self, node: &str) -> PathBuf {
+        self.node_dir(node).join("before-ovs-vswitchd")
+    }
+
     pub fn server_dir(&self, server: &str) -> PathBuf {
         self.dir.join("servers").join(server)
     }

@@ -43,6 +43,10 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
     site.table.until(&server_name, "it listens", listens).await?;
     let identity = format!("external-ids:system-id={}", node.name);
     vsctl(site, node, &["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &identity]).await?;
+    let before = site.layout.before_switch(&node.name);
+    if before.exists() {
+        site.in_node(node, [&before]).await?;
+    }
     site.table.start(process(node, "ovs-vswitchd", &["unix:/run/openvswitch/db.sock"]))?;
     add_bridges(site, node).await?;
     addresses(site, node).await

@@ -1,9 +1,15 @@
 //! A DPU that shares its host's power: off with it, on with it, and the host is reset once it has presented all. Its firmware lists what it
 //! saw in its last POST, so it is reset into its setup first; and while there is no disk of the DPU to boot from OVMF boots nothing.
+//!
+//! The DPU that comes back in the end has the port of its last boot in its database, and a unit that takes the port out before the switch
+//! forwards.
 
 use super::machine::{Machine, SOON};
 use super::on_servers;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use tests::site::{Site, until};
 
 #[test]
@@ -16,11 +22,49 @@ fn a_dpu_that_shares_its_hosts_power_boots_its_host_by_warm_resets() {
         let result = machine.told(life(site, &machine).await).await;
         let deleted = machine.kubectl(&["delete", "bmm", "--all", "--timeout=240s"]).await;
         machine.on().rerack("standby", "Standby").await?;
+        let unit = Unit::order(site, &dpu)?;
         site.sandbox.power(&dpu, "on").await?;
         site.wait_for_workloads().await?;
         site.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await?;
-        result.and(deleted.map(drop))
+        result.and(deleted.map(drop))?;
+        unit.was_in_time(site, &dpu).await
     });
+}
+
+/// What runs between ovsdb-server and ovs-vswitchd; taken away when this is dropped.
+struct Unit {
+    program: PathBuf,
+    /// The ports that it found.
+    found: PathBuf,
+}
+
+impl Unit {
+    fn order(site: &Site, dpu: &str) -> Result<Self> {
+        let program = site.sandbox.layout().before_switch(dpu);
+        let found = program.with_extension("ports");
+        let lists = format!("ovs-vsctl --timeout=20 list-ports br-int >{}", found.display());
+        let agent = tests::site::program("dpu-agent")?;
+        let sanitizes =
+            format!("{} --sanitize --node-name={dpu} --boot-id-file=/run/metalplane/boot-id", agent.display());
+        std::fs::write(&program, format!("#!/bin/sh\nset -e\n{lists}\nexec {sanitizes}\n"))?;
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+        Ok(Self { program, found })
+    }
+
+    async fn was_in_time(&self, site: &Site, dpu: &str) -> Result<()> {
+        let found = std::fs::read_to_string(&self.found).context("the unit has not run")?;
+        ensure!(found.lines().any(|port| port.starts_with("mp")), "there was no port of the boot before: {found}");
+        let window = "jsonpath={.status.conditions[?(@.type=='BootWindow')]['status','reason']}";
+        let window = site.kubectl(&["get", "dpu", dpu, "-o", window]).await?;
+        ensure!(window == "False NothingForwarded", "a DPU whose ports were taken out in time tells '{window}'");
+        Ok(())
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.program);
+    }
 }
 
 async fn is_parked(site: &Site, dpu: &str) -> Result<()> {
