@@ -17,7 +17,11 @@ const TABLES: &[(&str, &[Row])] = &[
     (
         "starts",
         &[
-            ("ours", "ours: apply → power-on sent, and first packet → `GuestReachable`", "p50 at most 0.5 s, p99 at most 1 s"),
+            (
+                "ours",
+                "ours: apply → power-on sent, and first packet → `GuestReachable`",
+                "p50 at most 0.5 s, p99 at most 1 s",
+            ),
             ("applyToPowerOnSent", "of that, apply → power-on sent", ""),
             ("firstPacketToGuestReachable", "of that, first packet → `GuestReachable`", ""),
             ("applyToVolumesReady", "apply → volumes ready (clone, binding)", ""),

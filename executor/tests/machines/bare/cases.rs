@@ -103,7 +103,7 @@ fn a_bmc_that_refuses_an_order_while_its_host_runs_holds_no_machine_up() {
     let first = world.firmware.sent_at.expect("it was asked for");
     world.until("it is asked for again", |world| world.firmware.sent_at > Some(first));
     let after = world.firmware.sent_at.expect("again").duration_since(first);
-    assert!(after >= SignedDuration::from_mins(5) && world.is_running(), "after {after}");
+    assert!(after >= jiff::SignedDuration::from_mins(5) && world.is_running(), "after {after}");
     world.firmware.refuses_order = false;
     world.until("it is taken", |world| world.firmware.order == [DISK, NIC]);
     world.until("that is seen", |world| world.reason(conditions::BOOT_CONFIGURED) == "BootOrderSet");
