@@ -172,7 +172,7 @@ async fn refused(qemu_img: &QemuImg, raw: &str, image: &str, disk: &Path) {
     for (words, said) in [
         (&["-o", "extended_l2=on"][..], "extended_l2"),
         (&["-o", &data], "data in another file"),
-        (&["--object", "secret,id=s,data=secret", "-o", "encrypt.format=luks,encrypt.key-secret=s"], "encrypted"),
+        (&["--object", "secret,id=s,data=secret", "-o", "encrypt.format=aes,encrypt.key-secret=s"], "encrypted"),
     ] {
         let words = [&["convert", "-O", "qcow2"], words, &[raw, image]].concat();
         if let Err(error) = qemu_img.run(&words) {
