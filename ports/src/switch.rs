@@ -32,7 +32,7 @@ pub struct MetadataPlug {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortObserved {
     pub port: SwitchPort,
-    /// The switch forwards on it (Open vSwitch: `ofport` > 0 and no `error`).
+    /// The switch forwards on it (Open vSwitch: `ofport` > 0, no `error`, and the network device is there).
     pub forwarding: bool,
     /// OVN says that it has installed the port (`ovn-installed`). Alone that is too early: the flows of a logical switch that
     /// is new on this chassis may still be missing.

@@ -52,7 +52,7 @@ pub fn monitored() -> BTreeMap<String, Vec<String>> {
         ("Open_vSwitch", ["external_ids", "other_config"].as_slice()),
         ("Bridge", &["name", "ports", "external_ids", "fail_mode", "datapath_type"]),
         ("Port", &["name", "interfaces"]),
-        ("Interface", &["name", "external_ids", "ofport", "error"]),
+        ("Interface", &["name", "type", "external_ids", "ofport", "ifindex", "error"]),
     ]
     .into_iter()
     .map(|(table, columns)| (table.to_owned(), columns.iter().map(|&column| column.to_owned()).collect()))
@@ -268,10 +268,19 @@ fn port_of(row: &Row) -> Option<SwitchPort> {
 
 fn observed(row: &Row, port: SwitchPort, reached: Reached) -> Option<PortObserved> {
     let error = row.get("error").and_then(Value::as_str).map(str::to_owned);
+    let error =
+        error.or_else(|| has_no_device(row).then(|| format!("network device {} no longer exists", port.device)));
     let number = row.get("ofport").and_then(Value::as_integer);
     let forwarding = error.is_none() && number.is_some_and(|number| number > 0);
     let (installed, in_force) = reached.judge(row.get("external_ids")?);
     Some(PortObserved { port, forwarding, installed, in_force, error })
+}
+
+/// In user space a port outlives its network device, and has no error: the device's number alone tells (ovs-vswitchd.conf.db(5): 0 is
+/// none). Devices of other types than the kernel's may have none while they are there.
+fn has_no_device(row: &Row) -> bool {
+    let is_kernels = row.get("type").and_then(Value::as_str).is_none_or(|type_| ["", "system"].contains(&type_));
+    is_kernels && row.get("ifindex").and_then(Value::as_integer) == Some(0)
 }
 
 fn look(cache: &Cache, port: &SwitchPort, bridge: &str, what: &str) -> Found {

@@ -136,6 +136,13 @@ fn a_port_without_a_version_gets_it() {
     });
 }
 
+/// All ports are so, which is told without being asked for.
+async fn told(switch: &OpenVSwitch, change: &str, ready: &dyn Fn(&PortObserved) -> bool) {
+    while !switch.list().await.expect("list").iter().all(ready) {
+        tokio::time::timeout(Duration::from_secs(90), switch.changed()).await.expect(change);
+    }
+}
+
 /// The agent takes the link up by it, and looks at the switch by itself every ten seconds only.
 #[test]
 fn a_change_is_told_at_once() {
@@ -143,11 +150,7 @@ fn a_change_is_told_at_once() {
         let real = Real::new().await;
         let (switch, port) = (real.handle(), port("a", 0));
         switch.plug(&port).await.expect("plug");
-        let told = async |change: &str, ready: &dyn Fn(&PortObserved) -> bool| {
-            while !switch.list().await.expect("list").iter().all(ready) {
-                tokio::time::timeout(Duration::from_secs(90), switch.changed()).await.expect(change);
-            }
-        };
+        let told = async |change: &str, ready: &dyn Fn(&PortObserved) -> bool| told(&switch, change, ready).await;
         told("it forwards", &|seen| seen.forwarding).await;
         real.ovn_installs(0, true).await;
         told("it is installed", &|seen| seen.installed).await;
@@ -287,6 +290,8 @@ fn a_device_that_vanishes_and_returns_is_watched_again() {
         let first = answered(&switch, &port, address).await;
 
         run("ip", &["link", "delete", &port.device]);
+        let lost = format!("network device {} no longer exists", port.device);
+        told(&switch, "its loss is told", &|seen| !seen.forwarding && seen.error.as_ref() == Some(&lost)).await;
         for _ in 0..10_000 {
             if switch.observe_guest(&port, &[address]).await.expect("observe") == GuestObserved::default() {
                 break;
