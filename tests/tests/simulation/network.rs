@@ -134,7 +134,7 @@ fn the_way_out_is_deleted_at_every_stage() {
 
 #[test]
 fn what_is_missing_is_said_at_once_and_what_was_missing_heals_at_once() {
-    each(says_why::CASES.iter(), |case| {
+    each(says_why::cases(), |case| {
         simulate(async { says_why::one(&Simulation::start(1, seed(), Plan::None), case).await })
     });
 }

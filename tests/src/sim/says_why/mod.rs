@@ -1,0 +1,160 @@
+//! What an object of the network lacks is said at that object at once, and once it is there, the object is ready at once: no reason waits
+//! for the next look of somebody who happens to come by.
+//!
+//! | file | cases |
+//! |---|---|
+//! | `inside.rs` | Vpcs, Subnets, SecurityGroups, VNics |
+//! | `outside.rs` | ProviderNetworks, and what is on them |
+//! | `deleted.rs` | what is deleted while it is used |
+//! | `unreachable.rs` | what is made while the north-bound database is away |
+//! | `made.rs` | the objects of all those |
+
+mod deleted;
+mod inside;
+mod made;
+mod outside;
+mod unreachable;
+
+use super::life::condition;
+use super::simulation::{Simulation, USER};
+use api::conditions::DELETABLE;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const SAID_WITHIN: Duration = Duration::from_secs(2);
+const CURED_WITHIN: Duration = Duration::from_secs(5);
+
+/// One thing that is missing, or in the way.
+#[derive(Debug)]
+pub struct Case {
+    /// Kind and name.
+    of: (&'static str, &'static str),
+    /// All that is there before it, and then the object itself. Of what is deleted: all that is there.
+    made: fn() -> Vec<Value>,
+    /// The condition that says so, and its reason. Of Deletable: the object is deleted, and what it waits for is the reason.
+    says: (&'static str, &'static str),
+    cure: Cure,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cure {
+    Create(fn() -> Value),
+    Delete(&'static str, &'static str),
+    Change(&'static str, &'static str, fn(&mut Value)),
+    Report(fn() -> Value),
+    /// The chassis of this Dpu maps this physical network to a bridge.
+    Map(&'static str, &'static str),
+    /// The namespace gets this label.
+    Label(&'static str, &'static str),
+    /// What cannot be changed is deleted, and created with something else.
+    Anew(fn() -> Value),
+    /// The north-bound database, which was away, answers again.
+    Reach,
+}
+
+/// One of each.
+pub fn cases() -> impl Iterator<Item = Case> {
+    inside::CASES.into_iter().chain(outside::CASES).chain(deleted::CASES).chain(unreachable::CASES)
+}
+
+fn resource(kind: &str) -> String {
+    format!("metalplane.io/{}s", kind.to_lowercase())
+}
+
+fn namespace(kind: &str) -> &'static str {
+    if ["ProviderNetwork", "Dpu"].contains(&kind) { "" } else { USER }
+}
+
+fn get(s: &Simulation, (kind, name): (&str, &str)) -> Value {
+    s.scene.server.get(&resource(kind), namespace(kind), name).map(|found| Value::clone(&found)).unwrap_or_default()
+}
+
+fn said(s: &Simulation, case: &Case) -> Value {
+    let object = get(s, case.of);
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|said| said["type"] == case.says.0).unwrap_or_default()
+}
+
+fn says(s: &Simulation, case: &Case) -> bool {
+    let said = said(s, case);
+    let message = said["message"].as_str().unwrap_or_default();
+    said["status"] == "False" && said["reason"] == case.says.1 && !message.is_empty()
+}
+
+/// The newest generation of it.
+fn is_cured(s: &Simulation, case: &Case) -> bool {
+    let there = get(s, case.of);
+    if case.says.0 == DELETABLE {
+        return there.is_null();
+    }
+    let said = said(s, case);
+    said["status"] == "True" && said["observedGeneration"] == there["metadata"]["generation"]
+}
+
+async fn settle(s: &Simulation, case: &Case) -> Result<(), String> {
+    match case.cure {
+        Cure::Create(made) => create(s, made()),
+        Cure::Delete(kind, name) => s.delete(&resource(kind), namespace(kind), name),
+        Cure::Change(kind, name, change) => s.change(&resource(kind), namespace(kind), name, change),
+        Cure::Report(said) => report(s, said()),
+        Cure::Map(dpu, physical_network) => {
+            let chassis = &get(s, ("Dpu", dpu))["status"]["network"]["chassis"];
+            s.scene.north_bound.map(chassis.as_str().unwrap_or_default(), physical_network);
+        }
+        Cure::Label(key, value) => {
+            s.change("namespaces", "", USER, |namespace| namespace["metadata"]["labels"][key] = json!(value));
+        }
+        Cure::Anew(made) => {
+            let (kind, name) = case.of;
+            s.delete(&resource(kind), namespace(kind), name);
+            s.until("the name is free", |s| get(s, case.of).is_null()).await?;
+            create(s, made());
+        }
+        Cure::Reach => s.scene.north_bound.set_down(false),
+    }
+    Ok(())
+}
+
+fn create(s: &Simulation, object: Value) {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    s.create(&resource(&kind), namespace(&kind), object.clone());
+    if object.get("status").is_some() {
+        report(s, object);
+    }
+}
+
+fn report(s: &Simulation, object: Value) {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    s.report(&resource(&kind), namespace(&kind), object);
+}
+
+/// How long it took.
+async fn until(s: &Simulation, what: &str, limit: Duration, is_so: impl Fn(&Simulation) -> bool) -> Result<(), String> {
+    let began = Instant::now();
+    s.until(what, is_so).await?;
+    let took = began.elapsed();
+    if took > limit { Err(format!("{what}: after {took:?}, later than {limit:?}\n{}", s.story())) } else { Ok(()) }
+}
+
+pub async fn one(s: &Simulation, case: &Case) -> Result<(), String> {
+    let (kind, name) = case.of;
+    s.until("the site is there", |s| condition(&get(s, ("Subnet", "blue")), "Ready") == "True").await?;
+    let mut made = (case.made)();
+    let last = if case.says.0 == DELETABLE { None } else { made.pop() };
+    made.into_iter().for_each(|object| create(s, object));
+    // What is there before has its time.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    if let Cure::Reach = case.cure {
+        s.scene.north_bound.set_down(true);
+    }
+    match last {
+        Some(object) => create(s, object),
+        None => s.delete(&resource(kind), namespace(kind), name),
+    }
+    until(s, &format!("{kind} {name} says {}", case.says.1), SAID_WITHIN, |s| says(s, case)).await?;
+    let cured = format!("{kind} {name} is cured of {}", case.says.1);
+    let began = Instant::now();
+    settle(s, case).await?;
+    until(s, &cured, CURED_WITHIN.saturating_sub(began.elapsed()), |s| is_cured(s, case)).await
+}
