@@ -1,9 +1,9 @@
 //! What a machine goes through, from its creation to nothing left.
 
+use super::scene::is_of_vnic;
 use super::simulation::{Simulation, USER};
 use api::dpu::PowerDomain;
 use api::labels;
-use planner::network::rows::{KIND, Row};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -167,10 +167,9 @@ pub fn is_clean(s: &Simulation) -> bool {
     let subnets = s.scene.server.list("metalplane.io/subnets");
     let of_subnet =
         |hold: &Value| subnets.iter().any(|subnet| subnet["metadata"]["uid"] == hold["spec"]["owner"]["uid"]);
-    let port = |row: &Row| row.external_ids[KIND] == "VNic";
     none.iter().all(|kind| left(kind) == 0)
         && s.scene.server.list("metalplane.io/addressholds").iter().all(|hold| of_subnet(hold))
-        && !s.scene.north_bound.rows().iter().any(port)
+        && !s.scene.north_bound.rows().iter().any(is_of_vnic)
         && s.scene.server.list("tinkerbell.org/hardware").iter().all(|hardware| is_unclaimed(hardware))
         && s.scene.hosts.iter().all(|host| host.dpu().exposures().is_empty())
 }

@@ -21,12 +21,14 @@
 //! | `kubelet.rs` | the kubelets that run holder pods |
 //! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
 //! | `events.rs` | what users are told of NICs |
+//! | `drawn/` | networks drawn by dice, in any order |
+//! | `foreign.rs` | rows of others in OVN |
 //! | `elsewhere.rs` | hosts that do not boot from their boot disk |
 //! | `leftovers.rs` | what a machine that is gone has left |
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
-//! | `says_why.rs` | what an object of the network lacks is said, and heals, at once |
+//! | `says_why/` | what an object of the network lacks is said, and heals, at once |
 //! | `counted.rs` | what a controller counts of it |
 //! | `token.rs` | the token of OVN after a restore of etcd |
 //! | `boot.rs` | replicas of the boot service, and their network |
@@ -54,10 +56,12 @@ pub mod choice;
 pub mod counted;
 pub mod csi;
 pub mod dismissed;
+pub mod drawn;
 pub mod elsewhere;
 pub mod erased;
 pub mod events;
 pub mod faults;
+mod foreign;
 mod groups;
 mod held;
 pub mod host;

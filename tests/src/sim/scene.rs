@@ -20,7 +20,7 @@ use ports::{Switch, VolumeConnector};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub struct Scene {
     pub server: Arc<Server>,
@@ -39,6 +39,8 @@ pub struct Scene {
     refused_nodes: Mutex<BTreeSet<String>>,
     /// Where the blocks of the volumes are.
     pub volumes: PathBuf,
+    /// Rows of others in OVN.
+    foreign: OnceLock<Vec<Row>>,
 }
 
 impl Scene {
@@ -58,6 +60,7 @@ impl Scene {
             storage: shared.storage,
             north_bound: shared.north_bound,
             volumes: dir.join("volumes"),
+            foreign: OnceLock::new(),
             violations: Mutex::default(),
             refused_nodes: Mutex::default(),
         })
@@ -76,6 +79,7 @@ impl Scene {
             storage: self.storage.clone(),
             north_bound: MemoryNorthBound::default(),
             volumes: self.volumes.clone(),
+            foreign: OnceLock::new(),
             violations: Mutex::default(),
             refused_nodes: Mutex::default(),
         })
@@ -152,6 +156,13 @@ impl Scene {
         self.check_in_force(after);
         super::workers::strangers(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
         super::held::unheld(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
+        let touched = self.foreign.get().and_then(|there| super::foreign::touched(self, there));
+        touched.into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
+    }
+
+    /// These rows of others stay as they are.
+    pub fn keep(&self, foreign: Vec<Row>) {
+        self.foreign.set(foreign).expect("once");
     }
 
     /// What a SecurityGroup says to be in force no chassis that may have a member of it is without.
@@ -193,7 +204,7 @@ impl Scene {
     fn check_ports(&self, after: &str) {
         let rows = self.north_bound.rows();
         let mut owners: BTreeMap<(String, &str), &RowId> = BTreeMap::new();
-        let ports = rows.iter().filter(|row| row.external_ids[KIND] == "VNic" && row.table == Table::LogicalSwitchPort);
+        let ports = rows.iter().filter(|row| is_of_vnic(row) && row.table == Table::LogicalSwitchPort);
         // The second address of a virtual port has a port of its own, and the first one says both.
         for row in ports.filter(|row| !row.id.part.starts_with("virtual-")) {
             let switch = row.member_of.iter().find(|set| set.table == Table::LogicalSwitch);
@@ -329,4 +340,9 @@ impl Scene {
             }
         }
     }
+}
+
+/// Rows of others may say of no kind.
+pub fn is_of_vnic(row: &Row) -> bool {
+    row.external_ids.get(KIND).is_some_and(|kind| kind == "VNic")
 }

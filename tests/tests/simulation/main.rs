@@ -8,6 +8,7 @@ mod bare;
 mod bmc;
 mod choice;
 mod csi;
+mod drawn;
 mod fences;
 mod jobs;
 mod kinds;
