@@ -33,6 +33,8 @@ pub enum IndexKey {
     HasOrphans,
     /// A Dpu that was asked what its host has, for the API server went back.
     AskedForReport,
+    /// A SecurityGroup of this namespace that is being deleted.
+    InDeletion(String),
     /// An address or a MAC address in the Subnet of this namespace and name, which the object has or asks for.
     Address(Key, String),
     /// An address that the guest of a VNic may have beside the VNic's own, in the Subnet of this namespace and name.

@@ -105,11 +105,12 @@ impl World {
 }
 
 impl Kind for Namespace {
-    /// Its labels decide which servers its machines may claim.
+    /// Its labels decide which servers its machines may claim, and which ProviderNetworks it may use.
     fn wake(&self, world: &World) {
         let name = self.metadata.name.as_deref().unwrap_or_default();
         world.look_at_each(Work::Machine, &world.machines, &IndexKey::namespace(name));
         world.outside_without_address(&IndexKey::namespace(name));
+        world.look_at_each(Work::Subnet, &world.subnets, &IndexKey::namespace(name));
         if let Some(dpu) = label(&self.metadata, labels::DPU) {
             world.look(Work::Dpu, (String::new(), dpu));
         }

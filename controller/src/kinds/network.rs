@@ -38,11 +38,12 @@ impl Kind for Vpc {
 }
 
 impl Kind for SecurityGroup {
-    /// By its Vpc, and by the groups that are its peers.
+    /// By its Vpc, by the groups that are its peers, and by its deletion.
     fn index(&self) -> Vec<IndexKey> {
         let namespace = namespace_of(&self.metadata);
         let mut all: Vec<IndexKey> = own_uid(&self.metadata).into_iter().collect();
         all.push(IndexKey::names::<Vpc>(namespace, &self.spec.vpc.name));
+        all.extend(self.metadata.deletion_timestamp.is_some().then(|| IndexKey::InDeletion(namespace.to_owned())));
         all.extend(desired::peers(self).map(|peer| IndexKey::names::<Self>(namespace, peer)));
         all.dedup();
         all
@@ -64,10 +65,14 @@ impl Kind for SecurityGroup {
 }
 
 impl Kind for Subnet {
+    /// By its namespace where the labels of that decide whether it may be on its ProviderNetwork.
     fn index(&self) -> Vec<IndexKey> {
+        let namespace = namespace_of(&self.metadata);
         let mut all: Vec<IndexKey> = own_uid(&self.metadata).into_iter().collect();
-        all.push(IndexKey::names::<Vpc>(namespace_of(&self.metadata), admission::vpc_of(self)));
-        all.extend(self.spec.provider_network.iter().map(|network| IndexKey::names::<ProviderNetwork>("", network)));
+        all.push(IndexKey::names::<Vpc>(namespace, admission::vpc_of(self)));
+        all.extend(self.spec.provider_network.iter().flat_map(|network| {
+            [IndexKey::names::<ProviderNetwork>("", network), IndexKey::namespace(namespace)]
+        }));
         all
     }
 
@@ -206,8 +211,12 @@ impl World {
         }
     }
 
-    /// Groups of a VNic that wait for it.
+    /// Groups that wait for a VNic. Of one with a port OVN tells which group it has left; one that has no port may have left any.
     fn groups_in_deletion(&self, vnic: &VNic, (namespace, subnet): &Key) {
+        if vnic.status.as_ref().is_none_or(|status| status.programmed.is_none()) {
+            let waiting = IndexKey::InDeletion(namespace.clone());
+            return self.look_at_each(Work::SecurityGroup, &self.groups, &waiting);
+        }
         let subnet = self.subnets.get(namespace, subnet);
         let vpc = subnet.and_then(|subnet| self.vpcs.get(namespace, admission::vpc_of(&subnet)));
         let named = vpc.iter().flat_map(|vpc| port::groups(vnic, vpc));
@@ -232,5 +241,48 @@ impl World {
         for vnic in self.vnics.by(index).iter().filter(|vnic| !addresses::is_assigned(vnic)) {
             self.look(Work::VNic, key(&vnic.metadata));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::api::core::v1::Namespace;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    fn object<K: DeserializeOwned>(name: &str, spec: Value) -> K {
+        let meta = json!({"namespace": "team-a", "name": name, "uid": name});
+        serde_json::from_value(json!({"metadata": meta, "spec": spec})).expect("an object")
+    }
+
+    #[tokio::test]
+    async fn labels_of_a_namespace_wake_its_subnets_on_provider_networks() {
+        let world = World::new(0);
+        world.subnets.put(object("inside", json!({"cidr": "10.20.0.0/24"})));
+        world.subnets.put(object("hosts", json!({"cidr": "203.0.113.0/24", "routed": false, "providerNetwork": "rack"})));
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some("team-a".to_owned());
+        namespace.wake(&world);
+        assert_eq!(world.queue(Work::Subnet).depth(), 1);
+        assert_eq!(world.queue(Work::Subnet).next().await, ("team-a".to_owned(), "hosts".to_owned()));
+    }
+
+    /// It may have named the group before: the copy knows what it names now.
+    #[tokio::test]
+    async fn a_vnic_without_a_port_wakes_the_groups_that_are_being_deleted() {
+        let world = World::new(0);
+        let mut leaving: SecurityGroup = object("leaving", json!({"vpc": {"name": "default"}}));
+        leaving.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().expect("a time")));
+        world.groups.put(leaving);
+        world.groups.put(object("staying", json!({"vpc": {"name": "default"}})));
+        let mut vnic: VNic = object("nic", json!({"subnet": "blue", "securityGroups": []}));
+        vnic.wake(&world);
+        assert_eq!(world.queue(Work::SecurityGroup).depth(), 1);
+        assert_eq!(world.queue(Work::SecurityGroup).next().await.1, "leaving");
+        vnic.status.get_or_insert_default().programmed = Some(Default::default());
+        vnic.wake(&world);
+        assert_eq!(world.queue(Work::SecurityGroup).depth(), 0, "its port's rows tell");
     }
 }

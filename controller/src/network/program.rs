@@ -203,7 +203,7 @@ async fn say_allowed_first(c: &Controller, vnic: Arc<VNic>, wanted: &[String]) -
 async fn confirm_offered(c: &Controller, vnic: &VNic, wanted: &Port) -> Result<(), Error> {
     let subnet = subnet_of(vnic);
     let rows = wanted.rows(c.network.site().unwrap_or_default());
-    if wanted.allowed.is_empty() || !c.network.differs(uid(&vnic.metadata), &rows).unwrap_or_default() {
+    if wanted.allowed.is_empty() || !c.network.differs(uid(&vnic.metadata), &rows).unwrap_or(true) {
         return Ok(());
     }
     for address in &wanted.allowed {
