@@ -70,9 +70,12 @@ impl Kind for Subnet {
         let namespace = namespace_of(&self.metadata);
         let mut all: Vec<IndexKey> = own_uid(&self.metadata).into_iter().collect();
         all.push(IndexKey::names::<Vpc>(namespace, admission::vpc_of(self)));
-        all.extend(self.spec.provider_network.iter().flat_map(|network| {
-            [IndexKey::names::<ProviderNetwork>("", network), IndexKey::namespace(namespace)]
-        }));
+        all.extend(
+            self.spec
+                .provider_network
+                .iter()
+                .flat_map(|network| [IndexKey::names::<ProviderNetwork>("", network), IndexKey::namespace(namespace)]),
+        );
         all
     }
 
@@ -247,8 +250,8 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::api::core::v1::Namespace;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
@@ -261,7 +264,9 @@ mod tests {
     async fn labels_of_a_namespace_wake_its_subnets_on_provider_networks() {
         let world = World::new(0);
         world.subnets.put(object("inside", json!({"cidr": "10.20.0.0/24"})));
-        world.subnets.put(object("hosts", json!({"cidr": "203.0.113.0/24", "routed": false, "providerNetwork": "rack"})));
+        world
+            .subnets
+            .put(object("hosts", json!({"cidr": "203.0.113.0/24", "routed": false, "providerNetwork": "rack"})));
         let mut namespace = Namespace::default();
         namespace.metadata.name = Some("team-a".to_owned());
         namespace.wake(&world);

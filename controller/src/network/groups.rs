@@ -1,7 +1,7 @@
 //! A SecurityGroup: its rules in OVN.
 
 use super::in_force::{Wanted, enforce};
-use super::said;
+use super::{deleted, said};
 use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call};
@@ -84,13 +84,13 @@ async fn release(c: &Controller, group: &SecurityGroup) -> Result<Next, Error> {
     let (namespace, group_name) = key(meta);
     let what = format!("list VNics of SecurityGroup '{group_name}'");
     let vnics = call(&what, c.objects.namespaced::<VNic>(&namespace).list(&ListParams::default())).await?.items;
+    let before = group.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     if let Some(vnic) = vnics.iter().find(|vnic| is_in(c, vnic, group)) {
         let by = format!("VNic '{}'", name(&vnic.metadata));
         let reason: Reason = Waiting::SecurityGroupInUse { group: group_name, by }.into();
-        let before = group.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         return said(c, &c.world.groups, group, &before, (conditions::DELETABLE, Some(reason)), Ok(())).await;
     }
-    c.network.clear(uid(meta)).await?;
+    deleted(c, &c.world.groups, group, &before, c.network.clear(uid(meta)).await).await?;
     c.network.numbers.forget(uid(meta));
     objects::keep(&c.objects, &c.world.groups, meta, false).await?;
     Ok(Next::Wait)

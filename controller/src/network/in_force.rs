@@ -5,6 +5,7 @@
 //! peer came or went) are not in force any more before the first of them is written, and after a number was asked for they are
 //! again. So it is with a number that the status names: it was asked for before these rows.
 
+use super::away;
 use super::logical::Logical;
 use super::numbers::Commit;
 use crate::cache::{Cache, Object, key};
@@ -117,9 +118,7 @@ pub(super) async fn enforce<K: Enforced>(
     let not_written = match (written, wanted.rows.err()) {
         (Ok(()), None) => None,
         (Ok(()), Some(reason)) => Some((reason, Ok(Next::Wait))),
-        (Err(error), _) if error.is_north_bound_away() => {
-            Some((Waiting::NorthBoundUnreachable { message: error.to_string() }.into(), Err(error)))
-        }
+        (Err(error), _) if error.is_north_bound_away() => Some((away(&error), Err(error))),
         (Err(error), _) => return Err(error),
     };
     match not_written {

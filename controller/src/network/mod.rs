@@ -46,6 +46,7 @@ use crate::cache::{Cache, Object};
 use crate::error::Error;
 use crate::index::IndexKey;
 use crate::{Controller, clock, objects};
+use api::conditions::DELETABLE;
 use api::{VNic, Vpc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -95,6 +96,29 @@ fn chassis_of(c: &Controller, vpc: &Vpc) -> BTreeSet<String> {
         .collect()
 }
 
+/// What became of the rows of an object that is being deleted. While the database is away, that is what its deletion waits for.
+async fn deleted<K, T>(
+    c: &Controller,
+    cache: &Cache<K>,
+    object: &K,
+    before: &[Condition],
+    rows: Result<T, Error>,
+) -> Result<T, Error>
+where
+    K: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    if let Err(error) = &rows
+        && error.is_north_bound_away()
+    {
+        said(c, cache, object, before, (DELETABLE, Some(away(error))), Ok(())).await?;
+    }
+    rows
+}
+
+fn away(error: &Error) -> Reason {
+    Waiting::NorthBoundUnreachable { message: error.to_string() }.into()
+}
+
 /// Says how far an object is, by one condition, if it says anything new. `written`: what came of writing its rows.
 async fn said<K>(
     c: &Controller,
@@ -107,7 +131,6 @@ async fn said<K>(
 where
     K: Object + Resource<Scope = NamespaceResourceScope>,
 {
-    let away = |error: &Error| Waiting::NorthBoundUnreachable { message: error.to_string() }.into();
     let reason = match &written {
         Ok(()) => reason,
         Err(error) if error.is_north_bound_away() => Some(away(error)),

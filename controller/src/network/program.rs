@@ -1,6 +1,6 @@
 //! One VNic's port in OVN.
 
-use super::{about, allowed as beside_own, chassis, subnet_of};
+use super::{about, allowed as beside_own, away, chassis, subnet_of};
 use crate::Controller;
 use crate::cache::key;
 use crate::clock;
@@ -17,7 +17,7 @@ use planner::network::barrier::{Known, Verdict};
 use planner::network::port::{self, Observed};
 use planner::network::rows::Port;
 use planner::network::{admission, allowed, bound, desired, ready};
-use planner::reason::{Reason, Waiting};
+use planner::reason::Reason;
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,11 +74,8 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
             Ok(next)
         }
         Err(error) => {
-            let reason: Option<Reason> = error
-                .is_north_bound_away()
-                .then(|| Waiting::NorthBoundUnreachable { message: error.to_string() }.into());
-            if let Some(reason) = reason {
-                say(c, &vnic, None, Some(reason)).await?;
+            if error.is_north_bound_away() {
+                say(c, &vnic, None, Some(away(&error))).await?;
             }
             Err(error)
         }

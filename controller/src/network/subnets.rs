@@ -2,7 +2,7 @@
 //! address of it.
 
 use super::in_force::{Wanted, enforce};
-use super::{admitted, outside, router, vpcs};
+use super::{admitted, deleted, outside, router, vpcs};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
@@ -148,7 +148,9 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
     let plan = subnets::plan(&Observed { subnet: subnet.clone(), vnics, holds, attachments }, clock::now());
     if plan.release {
         confirm_unused(c, &subnet).await?;
-        c.network.clear(uid(&subnet.metadata)).await?;
+        let before = subnet.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        let cleared = c.network.clear(uid(&subnet.metadata)).await;
+        deleted(c, &world.subnets, subnet.as_ref(), &before, cleared).await?;
         c.network.numbers.forget(uid(&subnet.metadata));
         router::release(c, &subnet).await?;
         admitted::dismiss(c, &subnet).await?;

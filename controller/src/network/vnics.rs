@@ -1,6 +1,6 @@
 //! One VNic: gather → plan → act → status, until there is nothing to do but wait.
 
-use super::{about, orphaned, subnet_of, unassigned};
+use super::{about, deleted, orphaned, subnet_of, unassigned};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call, found};
@@ -57,7 +57,9 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
             confirm_untranslated(c, &o.vnic)?;
             confirm_unshared(c, &o.vnic)?;
             // Its addresses are nobody's only once OVN has no port with them.
-            c.network.clear(uid(&o.vnic.metadata)).await?;
+            let before = o.vnic.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+            let cleared = c.network.clear(uid(&o.vnic.metadata)).await;
+            deleted(c, &c.world.vnics, o.vnic.as_ref(), &before, cleared).await?;
         }
         for action in &plan.actions {
             act(c, &o, action).await?;

@@ -1,7 +1,7 @@
 //! A Vpc: its router with its routes, and the SecurityGroup of the one that the controller has created.
 
 use super::in_force::{Wanted, enforce};
-use super::{about, chassis_of, said};
+use super::{about, chassis_of, deleted, said};
 use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call};
@@ -101,12 +101,12 @@ async fn release(c: &Controller, vpc: &Vpc) -> Result<Next, Error> {
     let by = subnet.map(|subnet| format!("Subnet '{}'", name(&subnet.metadata)));
     let by = by.or_else(|| group.map(|group| format!("SecurityGroup '{}'", name(&group.metadata))));
     let by = by.or_else(|| gateway.map(|gateway| format!("NatGateway '{}'", name(&gateway.metadata))));
+    let before = vpc.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     if let Some(by) = by {
         let reason: Reason = Waiting::VpcInUse { vpc: vpc_name, by }.into();
-        let before = vpc.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         return said(c, &c.world.vpcs, vpc, &before, (conditions::DELETABLE, Some(reason)), Ok(())).await;
     }
-    c.network.clear(uid(meta)).await?;
+    deleted(c, &c.world.vpcs, vpc, &before, c.network.clear(uid(meta)).await).await?;
     c.network.numbers.forget(uid(meta));
     objects::keep(&c.objects, &c.world.vpcs, meta, false).await?;
     Ok(Next::Wait)

@@ -62,14 +62,16 @@ fn networks_end_in_the_same_rows_whatever_goes_wrong() {
         let of = draw(seed() + 100 + number, true);
         let wanted = wanted(&of)?;
         let at = |(who, effects): (Who, usize)| {
-            let plans = |fault| sample(effects, wide(effects.div_ceil(4))).map(move |at| Plan::At { who, at, fault });
+            let plans = |fault| sample(effects, wide(effects.div_ceil(6))).map(move |at| Plan::At { who, at, fault });
             FAULTS.into_iter().flat_map(plans).collect::<Vec<_>>()
         };
         let plans = wanted.effects.into_iter().flat_map(at).chain([Plan::RefuseFirst(Default::default())]);
         plans.zip(0..).try_for_each(|(plan, turn)| {
             simulate(async {
                 let s = drawn::start(&of, seed(), plan.clone());
-                same(&s, &of, &order(&of, turn), &wanted).await.map_err(|error| format!("{plan:?}, order {turn}: {error}"))
+                same(&s, &of, &order(&of, turn), &wanted)
+                    .await
+                    .map_err(|error| format!("{plan:?}, order {turn}: {error}"))
             })
         })
     });

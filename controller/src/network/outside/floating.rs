@@ -8,6 +8,7 @@ use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
+use crate::network::deleted;
 use crate::network::in_force::{Wanted, enforce};
 use crate::objects;
 use crate::work::Work;
@@ -166,9 +167,13 @@ async fn release(c: &Controller, floating: Arc<FloatingIP>) -> Result<Next, Erro
     if !has_finalizer(&floating.metadata, labels::FINALIZER_IN_USE) {
         return Ok(Next::Wait);
     }
-    let floating = translates_no_more(c, &floating).await?;
+    let before = floating.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let cleared = match translates_no_more(c, &floating).await {
+        Ok(there) => c.network.clear(uid(&there.metadata)).await.map(|()| there),
+        Err(error) => Err(error),
+    };
+    let floating = deleted(c, &c.world.floating_ips, floating.as_ref(), &before, cleared).await?;
     let meta = &floating.metadata;
-    c.network.clear(uid(meta)).await?;
     release_addresses(c, uid(meta)).await?;
     objects::keep(&c.objects, &c.world.floating_ips, meta, false).await?;
     Ok(Next::Wait)

@@ -6,7 +6,7 @@ use crate::cache::key;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
 use crate::network::in_force::{Wanted, enforce};
-use crate::network::{chassis_of, said};
+use crate::network::{chassis_of, deleted, said};
 use crate::objects;
 use api::conditions::{self, DELETABLE};
 use api::{FloatingIP, NatGateway, ProviderNetwork, Vpc, labels};
@@ -124,11 +124,11 @@ async fn release(c: &Controller, gateway: &NatGateway) -> Result<Next, Error> {
         let subnet = c.world.subnets.get(&namespace, &vnic.spec.subnet)?;
         Some(admission::vpc_of(&subnet).to_owned())
     };
+    let before = gateway.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     if let Some(reason) = outside::used_by(gateway, &of_vpc(c, gateway), &floating, vpc_of) {
-        let before = gateway.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         return said(c, &c.world.nat_gateways, gateway, &before, (DELETABLE, Some(reason)), Ok(())).await;
     }
-    c.network.clear(uid(meta)).await?;
+    deleted(c, &c.world.nat_gateways, gateway, &before, c.network.clear(uid(meta)).await).await?;
     c.network.numbers.forget(uid(meta));
     release_addresses(c, uid(meta)).await?;
     objects::keep(&c.objects, &c.world.nat_gateways, meta, false).await?;

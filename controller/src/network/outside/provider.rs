@@ -3,7 +3,7 @@
 use crate::Controller;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
-use crate::network::chassis;
+use crate::network::{away, chassis};
 use crate::work::Work;
 use crate::{clock, objects};
 use api::conditions::{DELETABLE, GATEWAY_NODES_USED, READY};
@@ -48,9 +48,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     let all = c.world.provider_networks.all();
     let reason: Option<Reason> = match &written {
         Ok(()) => provider::overlaps(&network, all.iter().map(AsRef::as_ref)).err().or(none),
-        Err(error) if error.is_north_bound_away() => {
-            Some(Waiting::NorthBoundUnreachable { message: error.to_string() }.into())
-        }
+        Err(error) if error.is_north_bound_away() => Some(away(error)),
         Err(_) => return written.map(|()| Next::Wait),
     };
     let mut said = vec![(READY, reason)];
@@ -102,7 +100,13 @@ async fn release(c: &Controller, network: &ProviderNetwork) -> Result<(), Error>
         let reason: Reason = Waiting::ProviderNetworkInUse { network: name(meta).to_owned(), by }.into();
         return say(c, network, &[(DELETABLE, Some(reason))], None).await;
     }
-    c.network.clear(uid(meta)).await?;
+    let cleared = c.network.clear(uid(meta)).await;
+    if let Err(error) = &cleared
+        && error.is_north_bound_away()
+    {
+        say(c, network, &[(DELETABLE, Some(away(error)))], None).await?;
+    }
+    cleared?;
     c.world.pools.forget(uid(meta));
     keep(c, meta, false).await
 }

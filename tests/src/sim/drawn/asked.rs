@@ -95,8 +95,7 @@ fn group(s: &Simulation, description: &Description, group: &Value) -> Option<Str
     };
     let named = peers("ingress", "from").chain(peers("egress", "to"));
     let named = named.filter_map(|peer| peer["securityGroup"]["name"].as_str());
-    let wrong: Vec<&str> =
-        named.filter_map(|peer| refused(description, peer, text(group, "/spec/vpc/name"))).collect();
+    let wrong: Vec<&str> = named.filter_map(|peer| refused(description, peer, text(group, "/spec/vpc/name"))).collect();
     let ready = if wrong.is_empty() { not(s, group, "Ready") } else { not_because(s, group, "Ready", &wrong) };
     ready.or_else(|| not(s, group, "InForce"))
 }

@@ -76,7 +76,8 @@ pub async fn whole(s: &Simulation, description: &Description, order: &Order) -> 
     let gone = s.until("nothing is left", is_gone).await;
     gone.map_err(|error| format!("{}: {error}", asked::left(s, description).unwrap_or_default()))?;
     calm(s).await?;
-    rows::difference(&before, &rows::compared(s)).map_or(Ok(made), |left| Err(format!("left in OVN: {left}\n{}", s.story())))
+    rows::difference(&before, &rows::compared(s))
+        .map_or(Ok(made), |left| Err(format!("left in OVN: {left}\n{}", s.story())))
 }
 
 /// What differs between the rows of two runs.

@@ -33,7 +33,8 @@ pub(super) fn vlan(dice: &Random) -> Vec<Value> {
     if one_in(dice, 2) {
         return Vec::new();
     }
-    let network = json!({"physicalNetwork": "physnet1", "vlan": 7, "cidr": "198.51.100.0/24", "gateway": "198.51.100.1"});
+    let network =
+        json!({"physicalNetwork": "physnet1", "vlan": 7, "cidr": "198.51.100.0/24", "gateway": "198.51.100.1"});
     let subnet = json!({"vpc": {"name": "v0"}, "providerNetwork": "rack", "routed": false, "cidr": "198.51.100.0/24"});
     let vnic = json!({"subnet": "hosts", "addresses": ["198.51.100.20"], "nodeName": "dpu-1"});
     vec![

@@ -72,7 +72,6 @@ pub(super) fn floating(name: &str, spec: &Value) -> Value {
     object("FloatingIP", name, &spec)
 }
 
-
 /// Nothing comes in by it.
 pub(super) fn empty_group(name: &str, vpc: &str) -> Value {
     object("SecurityGroup", name, &json!({"vpc": {"name": vpc}}))

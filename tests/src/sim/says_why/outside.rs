@@ -1,6 +1,8 @@
 //! The same of what leads out of it.
 
-use super::made::{allowing, at, copy_of_dpu_1, elsewhere, floating, hosts, network, outside, subnet, vnic, vpc, way_out};
+use super::made::{
+    allowing, at, copy_of_dpu_1, elsewhere, floating, hosts, network, outside, subnet, vnic, vpc, way_out,
+};
 use super::{Case, Cure};
 use serde_json::{Value, json};
 
