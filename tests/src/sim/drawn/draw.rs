@@ -58,12 +58,12 @@ pub(super) fn set(object: &mut Value, field: &str, value: Value) {
 
 /// `machines`: also one that runs on the first host, and a pod on it.
 pub fn draw(seed: u64, machines: bool) -> Description {
-    let dice = Random::new(seed);
+    let (dice, hosts) = (Random::new(seed), if machines { 1 } else { 2 });
     let vpcs: Vec<String> = (0..=dice.below(3)).map(|number| format!("v{number}")).collect();
     let groups = groups::named(&dice, &vpcs);
     let (nets, mut objects) = subnets(&dice, &vpcs);
     objects.extend(groups.iter().map(|group| groups::group(&dice, group, &groups)));
-    let (nics, vnics) = vnics(&dice, &nets, &groups);
+    let (nics, vnics) = vnics(&dice, &nets, &groups, hosts);
     objects.extend(vnics);
     objects.extend(vpcs.iter().map(|name| vpc(&dice, name, &nics, &groups)));
     objects.extend(outside::way_out(&dice, &nics));
@@ -71,7 +71,7 @@ pub fn draw(seed: u64, machines: bool) -> Description {
     if machines {
         objects.extend(outside::machine(&dice, &nets, &groups));
     }
-    Description { seed, hosts: if machines { 1 } else { 2 }, objects }
+    Description { seed, hosts, objects }
 }
 
 fn subnets(dice: &Random, vpcs: &[String]) -> (Vec<Net>, Vec<Value>) {
@@ -111,7 +111,7 @@ fn subnets(dice: &Random, vpcs: &[String]) -> (Vec<Net>, Vec<Value>) {
     (nets, objects)
 }
 
-fn vnics(dice: &Random, nets: &[Net], groups: &[groups::Named]) -> (Vec<Nic>, Vec<Value>) {
+fn vnics(dice: &Random, nets: &[Net], groups: &[groups::Named], hosts: usize) -> (Vec<Nic>, Vec<Value>) {
     let (mut nics, mut objects): (Vec<Nic>, Vec<Value>) = (Vec::new(), Vec::new());
     for number in 0..3 + dice.below(5) {
         let Some(net) = pick(dice, nets) else { continue };
@@ -123,7 +123,7 @@ fn vnics(dice: &Random, nets: &[Net], groups: &[groups::Named]) -> (Vec<Nic>, Ve
         }
         let on_node = one_in(dice, 2);
         if on_node {
-            set(&mut vnic, "nodeName", json!("dpu-1"));
+            set(&mut vnic, "nodeName", json!(format!("dpu-{}", 1 + dice.below(hosts as u64))));
         }
         if let Some(named) = groups::member_of(dice, &net.vpc, groups) {
             set(&mut vnic, "securityGroups", named);
