@@ -38,7 +38,7 @@ async fn same(s: &tests::sim::Simulation, of: &Description, order: &Order, wante
 
 fn order(of: &Description, number: u64) -> Order {
     let pace = if number.is_multiple_of(2) { Pace::AtOnce } else { Pace::OneByOne };
-    Order::shuffled(of, &Random::new(of.seed ^ (number + 1) << 32), pace)
+    Order::shuffled(of, &Random::new(of.seed ^ ((number + 1) << 32)), pace)
 }
 
 #[test]

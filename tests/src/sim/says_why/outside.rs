@@ -1,8 +1,6 @@
 //! The same of what leads out of it.
 
-use super::made::{
-    allowing, at, copy_of_dpu_1, elsewhere, floating, hosts, network, outside, subnet, vnic, vpc, way_out,
-};
+use super::made::{allowing, at, copy_of_dpu_1, elsewhere, floating, hosts, network, outside, vnic, vpc, way_out};
 use super::{Case, Cure};
 use serde_json::{Value, json};
 
