@@ -268,7 +268,8 @@ pub struct Disk {
     pub read_only: bool,
     /// What the disk holds at first. Immutable.
     pub source: DiskSource,
-    /// Not below the image's; only grows, online where the back end and the bus can. Default: the image's size.
+    /// Not below the image's; only grows, online where the back end and the bus can. Default: the image's size. Where boot.strategy Auto
+    /// installs the machine on a server without a DPU: a server whose local disks are all smaller, as its agent reported, is not chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     // The length bounds what the API server expects the rules to cost; without it it refuses the definition.
     #[schemars(extend("maxLength" = 32))]

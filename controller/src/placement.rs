@@ -3,8 +3,9 @@
 //! Of a thousand machines that come at once, each changes the inventory several times, and nearly all of it concerns servers that
 //! others have: a machine without a server is looked at again for what may give it one.
 
-use api::Dpu;
 use api::dpu::{DpuSpec, DpuStatus};
+use api::tinkerbell::attributes::BlockDevice;
+use api::{Dpu, HardwareReport};
 use runtime::queue::Key;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,8 @@ pub struct Placement {
     taken: Mutex<HashMap<String, Taker>>,
     /// By name: what each Dpu said when those who look for a server were last woken for it.
     dpus: Mutex<HashMap<String, Said>>,
+    /// By name: the block devices that each HardwareReport told of then.
+    disks: Mutex<HashMap<String, Vec<BlockDevice>>>,
 }
 
 struct Taker {
@@ -94,6 +97,21 @@ impl Placement {
             }
         }
     }
+
+    /// The same of the local disks of a server: its report changes with every stage of a boot, and what it tells of them hardly ever.
+    pub(crate) fn are_news_of_disks(&self, name: &str, report: Option<&HardwareReport>) -> bool {
+        let attributes = report.and_then(|report| report.status.as_ref()?.attributes.as_ref());
+        let told = attributes.map(|attributes| attributes.block_devices.as_slice()).unwrap_or_default();
+        let mut all = lock(&self.disks);
+        if all.get(name).map(Vec::as_slice).unwrap_or_default() == told {
+            return false;
+        }
+        match told {
+            [] => drop(all.remove(name)),
+            _ => drop(all.insert(name.to_owned(), told.to_vec())),
+        }
+        true
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -104,6 +122,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use api::dpu::DpuCapacity;
+    use api::report::{HardwareReportSpec, HardwareReportStatus};
 
     fn dpu(change: impl FnOnce(&mut DpuStatus)) -> Dpu {
         let mut dpu = Dpu::new("dpu-1", DpuSpec::default());
@@ -127,6 +146,27 @@ mod tests {
         assert!(is_news(&assigned));
         assert!(placement.is_news("dpu-1", None));
         assert!(is_news(&assigned), "it is there again");
+    }
+
+    #[test]
+    fn a_stage_of_a_boot_is_no_news_to_those_who_look_for_a_server_and_a_disk_is() {
+        let placement = Placement::default();
+        let report = |change: &dyn Fn(&mut HardwareReportStatus)| {
+            let mut report = HardwareReport::new("server-1", HardwareReportSpec::default());
+            change(report.status.insert(HardwareReportStatus::default()));
+            report
+        };
+        let are_news = |report: &HardwareReport| placement.are_news_of_disks("server-1", Some(report));
+        let size = |size: &str| {
+            let disk = BlockDevice { size: Some(size.to_owned()), ..BlockDevice::default() };
+            report(&|status| status.attributes.get_or_insert_default().block_devices = vec![disk.clone()])
+        };
+        assert!(!are_news(&report(&|status| status.agent_id = Some("a".to_owned()))));
+        assert!(are_news(&size("1")));
+        assert!(!are_news(&size("1")));
+        assert!(are_news(&size("2")));
+        assert!(placement.are_news_of_disks("server-1", None), "it was deleted");
+        assert!(!placement.are_news_of_disks("server-1", None));
     }
 
     #[test]

@@ -147,14 +147,8 @@ impl Disk {
         }
     }
 
-    /// `device` as an inventory has it: `/dev/nvme0n1`, or a link below `/dev/disk/by-id`, which has a serial number or wwid in it.
     fn is_device(&self, device: &str) -> bool {
-        let last = device.rsplit('/').next().unwrap_or_default();
-        if !device.contains("/by-id/") {
-            return last == self.name;
-        }
-        let wwid = self.wwid.rsplit('.').next().unwrap_or_default();
-        [self.serial.as_str(), wwid].into_iter().any(|id| id.len() >= 4 && last.contains(id))
+        names(device, &self.name, &self.serial, &self.wwid)
     }
 
     /// As an action's message has it; see [`disks`].
@@ -175,6 +169,17 @@ impl Disk {
         let (method, read) = (self.method.as_deref().unwrap_or_default(), self.read.as_deref().unwrap_or_default());
         format!("{}: {method}, read back: {read}, {} s", self.words(), self.seconds.unwrap_or_default())
     }
+}
+
+/// `device` as an inventory has it: `/dev/nvme0n1`, or a link below `/dev/disk/by-id`, which has a serial number or wwid in it. The
+/// others are a disk's, as an agent tells them.
+pub fn names(device: &str, name: &str, serial: &str, wwid: &str) -> bool {
+    let last = device.rsplit('/').next().unwrap_or_default();
+    if !device.contains("/by-id/") {
+        return last == name;
+    }
+    let wwid = wwid.rsplit('.').next().unwrap_or_default();
+    [serial, wwid].into_iter().any(|id| id.len() >= 4 && last.contains(id))
 }
 
 /// The lines of an action's message that tell of a disk.

@@ -69,8 +69,11 @@ impl Kind for HardwareReport {
     fn wake(&self, world: &World) {
         world.look(Work::Enrolment, key(&self.metadata));
         // It is named like its Hardware.
-        let hardware =
-            world.hardware.get(namespace_of(&self.metadata), self.metadata.name.as_deref().unwrap_or_default());
+        let (namespace, name) = (namespace_of(&self.metadata), self.metadata.name.as_deref().unwrap_or_default());
+        if world.placement.are_news_of_disks(name, world.reports.get(namespace, name).as_deref()) {
+            world.machines_without_hardware();
+        }
+        let hardware = world.hardware.get(namespace, name);
         hardware.iter().filter_map(|hardware| claimed_by(hardware)).for_each(|uid| world.machine_by_uid(uid));
     }
 }

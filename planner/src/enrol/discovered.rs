@@ -1,6 +1,7 @@
 //! The Hardware of a server that nobody has written down.
 
 use super::{text, valid_name};
+use crate::erase;
 use crate::meta::label;
 use api::HardwareReport;
 use api::labels;
@@ -46,7 +47,7 @@ pub(super) fn hardware(
     let spec = HardwareSpec {
         agent_id: Some(agent.to_owned()),
         auto: Some(AutoCapabilities { enrollment_enabled: Some(false) }),
-        disks: attributes.block_devices.iter().filter_map(disk).collect(),
+        disks: local_disks(attributes).map(|disk| Disk { device: Some(disk.device) }).collect(),
         interfaces: macs.into_iter().map(|mac| interface(mac, netboot)).collect(),
         ..HardwareSpec::default()
     };
@@ -63,7 +64,34 @@ fn interface(mac: String, netboot: Option<&NetbootSeen>) -> Interface {
     Interface { dhcp: Some(Dhcp { mac: Some(mac), uefi, arch, ..Dhcp::default() }), netboot, ..Interface::default() }
 }
 
-fn disk(device: &BlockDevice) -> Option<Disk> {
+/// A local disk of a server, as its agent reports it.
+#[derive(Debug)]
+pub struct LocalDisk<'a> {
+    /// As the Hardware names it that discovery makes.
+    pub device: String,
+    seen: &'a BlockDevice,
+}
+
+impl LocalDisk<'_> {
+    /// `None`: the agent has rounded it, as upstream's does.
+    pub fn bytes(&self) -> Option<u64> {
+        self.seen.size.as_deref()?.parse().ok()
+    }
+
+    /// `device` of an inventory, whoever wrote it.
+    pub fn is_device(&self, device: &str) -> bool {
+        let said = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (name, serial, wwn) = (said(&self.seen.name), said(&self.seen.serial_number), said(&self.seen.wwn));
+        self.device == device || erase::names(device, &name, &serial, &wwn)
+    }
+}
+
+/// Each block device with a size that is no CD or floppy drive.
+pub fn local_disks(attributes: &AgentAttributes) -> impl Iterator<Item = LocalDisk<'_>> {
+    attributes.block_devices.iter().filter_map(|seen| Some(LocalDisk { device: device(seen)?, seen }))
+}
+
+fn device(device: &BlockDevice) -> Option<String> {
     let name = device.name.as_deref()?;
     let is_sized = device.size.as_deref().is_some_and(|size| !size.is_empty() && size != "0");
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'!'));
@@ -71,7 +99,7 @@ fn disk(device: &BlockDevice) -> Option<Disk> {
         name.strip_prefix(kind).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
     });
     let path = || by_id(name, device).unwrap_or_else(|| name.replace('!', "/"));
-    (is_sized && is_plain && is_disk).then(|| Disk { device: Some(format!("/dev/{}", path())) })
+    (is_sized && is_plain && is_disk).then(|| format!("/dev/{}", path()))
 }
 
 /// The name that udev gives a disk, which is its own at the next start too; `None`: the agent told nothing that makes one.

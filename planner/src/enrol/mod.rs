@@ -21,7 +21,7 @@ mod rules;
 mod tests;
 mod unserved;
 
-pub use discovered::{is_unapproved, report_name};
+pub use discovered::{is_unapproved, local_disks, report_name};
 pub use enrolled::workflow_name;
 
 use crate::event::{self, Event};

@@ -27,6 +27,9 @@ pub struct Observed {
     pub own: Belongings,
     /// Of Hardware that may be claimed: what runs there, or is about to claim it, by the Hardware's name.
     pub busy: BTreeMap<String, String>,
+    /// Of Hardware that may be claimed by a machine that asks for the size of a local disk: what network boot has seen of the server, by
+    /// the Hardware's name.
+    pub reports: BTreeMap<String, Arc<HardwareReport>>,
     /// By the name of a Dpu: why VNics of the machine's Subnets cannot be on its chassis.
     pub unfit: BTreeMap<String, Reason>,
     /// The Template that the spec names, in the machine's namespace.

@@ -4,7 +4,7 @@
 //! a plan does it; so a choice costs what the looking at a few servers costs, however many there are. Where none will do, and for
 //! whatever else has no server: the inventory, of which a plan says why.
 
-use super::{Asked, bmc, dpus, namespace_labels, subnets, vnics};
+use super::{Asked, bmc, dpus, namespace_labels, report, subnets, vnics};
 use crate::Controller;
 use crate::cache::key;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::machine::taking::Taking;
 use crate::network::chassis;
 use crate::work::Work;
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, Dpu, labels};
+use api::{BareMetalMachine, Dpu, HardwareReport, labels};
 use planner::machine::observed::{Belongings, Observed, has_finalizer, name};
 use planner::machine::{claim, foreign_workflow};
 use planner::reason::Reason;
@@ -36,6 +36,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
             o.own.hardware = vec![hardware.clone()];
             o.unfit = unfit(c, (Work::Machine, &machine), o);
             o.busy = busy(c, &machine, &o.own.hardware);
+            o.reports = reports(c, o);
             if claim::finds(o) {
                 *taking = Taking::begin(&c.world, name(&hardware.metadata), &machine);
                 if taking.is_some() {
@@ -47,6 +48,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
     o.busy = busy(c, &machine, &c.world.hardware.all());
     inventory(c, &mut o.own).await?;
     o.unfit = unfit(c, (Work::Machine, &machine), o);
+    o.reports = reports(c, o);
     Ok(())
 }
 
@@ -81,6 +83,15 @@ pub(crate) async fn for_move(c: &Controller, by: &Key, machine: Arc<BareMetalMac
     o.unfit = unfit(c, (Work::MachineMigration, by), &o);
     o.bmc = bmc(c, claim::current(&o));
     Ok(o)
+}
+
+/// Of the servers that the choice is among, where the machine asks for the size of a local disk.
+fn reports(c: &Controller, o: &Observed) -> BTreeMap<String, Arc<HardwareReport>> {
+    if claim::asked_size(&o.machine.spec).is_none() {
+        return BTreeMap::new();
+    }
+    let of = |hardware: &Arc<Hardware>| Some((name(&hardware.metadata).to_owned(), report(c, Some(hardware))?));
+    o.hardware.iter().filter_map(of).collect()
 }
 
 /// Of the Dpus that the choice is among: those on whose chassis the machine's VNics cannot be.

@@ -4,8 +4,11 @@
 //! same write `metalplane.io/boot-strategy`: how the machine boots does not change while it has the server. Two leaders at once may
 //! claim two for one machine; the second is given back here.
 
+pub(super) mod local_disk;
 pub(super) mod strategy;
 mod verify;
+
+pub use local_disk::asked as asked_size;
 
 pub use super::situation::{current, target};
 
@@ -235,7 +238,9 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
         }
     }
     if strategy == BootStrategy::Workflow {
-        return Ok(strategy);
+        let report = o.reports.get(name(meta)).map(AsRef::as_ref);
+        // What is not known is told once the machine has the server.
+        return local_disk::check(&o.machine.spec, hardware, report).map(|_| strategy);
     }
     let dpu = dpu.ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
     verify::claimable(dpu)?;

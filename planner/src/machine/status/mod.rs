@@ -3,6 +3,7 @@
 pub(super) mod power;
 mod timeline;
 
+use super::claim::local_disk;
 use super::draft::Draft;
 use super::named::vnic_name;
 use super::observed::Observed;
@@ -187,7 +188,11 @@ fn conditions_of(o: &Situation<'_>, draft: &Draft, ready: &Outcome, all: &mut Ve
         conditions::set(all, type_, status, reason, &message, generation, now);
     };
     for (step, outcome) in draft.steps.iter().filter(|(step, _)| *step != Step::Installed || o.installs()) {
-        set(step.condition(), words(o.name(), outcome, done_word(o, draft, step)));
+        let mut said = words(o.name(), outcome, done_word(o, draft, step));
+        if step == Step::HardwareClaimed && outcome.is_done() {
+            said.2 = local_disk::told(o);
+        }
+        set(step.condition(), said);
     }
     let ready = match (ready, o.want) {
         // A machine that shall be off and is off is as it was asked to be.
