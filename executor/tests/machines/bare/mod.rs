@@ -6,6 +6,7 @@ mod erase;
 mod firmware;
 mod ladder;
 mod lost;
+mod operations;
 mod properties;
 mod server;
 mod sights;
