@@ -1,6 +1,7 @@
 //! A machine's life on a server without a DPU, whose policy says Erase.
 
 use super::Simulation;
+use super::api::store::Event;
 use super::life::{MACHINES, condition, is_clean};
 use super::netboot::{HARDWARE, Servers, interfaces};
 use super::simulation::{INVENTORY, USER};
@@ -14,6 +15,10 @@ use std::time::Duration;
 const POLICIES: &str = "metalplane.io/hardwarepolicies";
 /// As long as nothing is known of POST, a start of which nothing is seen is not given up.
 const SILENT: Duration = Duration::from_mins(20);
+/// The API server is, for so long.
+const AWAY: Duration = Duration::from_mins(5);
+/// What is on record to be done is done after so long.
+const UNDER_WAY: Duration = Duration::from_secs(10);
 pub const TEMPLATES: &str = "tinkerbell.org/templates";
 pub const WORKFLOWS: &str = "tinkerbell.org/workflows";
 const TEXT: &str = r#"
@@ -27,14 +32,26 @@ tasks:
       - {name: restart, image: reboot, timeout: 60}
 "#;
 
-/// A machine is installed, stopped, started and deleted; `deleted`: it is deleted as soon as that is so, at the latest when it runs.
-pub async fn life(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
-    lived(s, Duration::ZERO, deleted).await
+/// As `kubectl delete` is told to.
+#[derive(Clone, Copy, Debug)]
+pub enum Cascade {
+    Background,
+    Foreground,
+}
+
+/// A machine is installed, stopped, started and deleted.
+pub async fn life(s: &Simulation) -> Result<(), String> {
+    lived(s, Duration::ZERO).await
+}
+
+/// The same of one that is deleted as soon as `once` is so, at the latest when it runs.
+pub async fn life_deleted(s: &Simulation, once: &dyn Fn() -> bool, cascade: Cascade) -> Result<(), String> {
+    lived_on(s, &Servers::start(&s.scene, 1), Duration::ZERO, Some((once, cascade))).await
 }
 
 /// The same where an override for one boot leads to the disk: as long as nothing is known of POST, that is waited for.
 pub async fn life_without_once(s: &Simulation) -> Result<(), String> {
-    lived(s, SILENT, None).await
+    lived(s, SILENT).await
 }
 
 /// The same where nothing leads to the network: it is installed, and erased, by the installer's ISO in the virtual drive of its BMC.
@@ -44,7 +61,7 @@ pub async fn life_by_medium(s: &mut Simulation) -> Result<(), String> {
     s.installer_iso = Some("http://10.88.0.1:7080/iso/{mac}/installer.iso".parse()?);
     s.start_controller("controller-2", "default");
     // Before it by an override and by the boot option of its NIC.
-    lived(s, 2 * SILENT, None).await?;
+    lived(s, 2 * SILENT).await?;
     let (host, server) = (&s.scene.hosts[0], s.scene.hosts[0].name.as_str());
     let hardware = s.scene.server.get(HARDWARE, INVENTORY, server).unwrap_or_default();
     let by = hardware["metadata"]["annotations"][labels::NETBOOT_BY].clone();
@@ -57,28 +74,74 @@ pub async fn life_by_medium(s: &mut Simulation) -> Result<(), String> {
 /// The same where something befalls the server once, when it is on after `reached` is so; a start of which nothing is seen is waited for as long.
 pub async fn life_befallen(
     s: &Simulation,
-    befalls: impl Fn(&Simulation) + Send,
+    befalls: impl Fn(&Simulation, &Servers) + Send,
     reached: impl Fn() -> bool,
 ) -> Result<(), String> {
-    let mut life = Box::pin(lived(s, SILENT, None));
+    let is_due = || reached() && s.scene.hosts[0].power() == PowerState::On;
+    let fate = async |servers: &Servers| {
+        befalls(s, servers);
+        Ok(())
+    };
+    life_with(s, SILENT, fate, is_due, &reached).await
+}
+
+/// The same where the API server answers nobody for five minutes once `reached` is so: the installer goes on with what it was told, and no
+/// power action rests on what was read before.
+pub async fn life_without_api_server(s: &Simulation, reached: impl Fn() -> bool) -> Result<(), String> {
+    let fate = async |_: &Servers| {
+        s.scene.api_server_is_away(true);
+        tokio::time::sleep(UNDER_WAY).await;
+        let before = s.scene.hosts[0].actions();
+        tokio::time::sleep(AWAY - UNDER_WAY).await;
+        let after = s.scene.hosts[0].actions();
+        s.scene.api_server_is_away(false);
+        match after == before {
+            true => Ok(()),
+            false => Err(format!("without an API server: {before:?}, then {after:?}\n{}", s.story())),
+        }
+    };
+    let lived = life_with(s, Duration::ZERO, fate, &reached, &reached).await;
+    let resets = |event: &Event| event.object.pointer("/status/power/agentResets").and_then(Value::as_u64);
+    let was_reset = s.scene.server.store().log.iter().filter_map(resets).any(|resets| resets > 0);
+    lived.and(if was_reset { Err("an agent that could not be heard was reset".to_owned()) } else { Ok(()) })
+}
+
+/// A life in which `fate` comes once `is_due`. It is wrong if `reached` is never so.
+async fn life_with(
+    s: &Simulation,
+    silent: Duration,
+    fate: impl AsyncFnOnce(&Servers) -> Result<(), String>,
+    is_due: impl Fn() -> bool,
+    reached: &impl Fn() -> bool,
+) -> Result<(), String> {
+    let servers = Servers::start(&s.scene, 1);
+    let mut life = Box::pin(lived_on(s, &servers, silent, None));
     let fate = async {
-        while !(reached() && s.scene.hosts[0].power() == PowerState::On) {
+        while !is_due() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        befalls(s);
+        fate(&servers).await
     };
     tokio::select! {
         // The last of its stages may be after it was switched off for good.
         lived = &mut life => lived.and(if reached() { Ok(()) } else { Err("nothing befell the server".to_owned()) }),
-        () = fate => life.await,
+        befallen = fate => {
+            befallen?;
+            life.await
+        }
     }
 }
 
-async fn lived(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
-    let servers = Servers::start(&s.scene, 1);
+async fn lived(s: &Simulation, silent: Duration) -> Result<(), String> {
+    lived_on(s, &Servers::start(&s.scene, 1), silent, None).await
+}
+
+type Deletion<'a> = Option<(&'a dyn Fn() -> bool, Cascade)>;
+
+async fn lived_on(s: &Simulation, on: &Servers, silent: Duration, deleted: Deletion<'_>) -> Result<(), String> {
     s.change(POLICIES, INVENTORY, "default", |policy| policy["spec"]["releasePolicy"]["localDisks"] = json!("Erase"));
     let lived = lives(s, silent, deleted).await;
-    match servers.disks[0].is_dirty.load(Ordering::Relaxed) {
+    match on.disks[0].is_dirty.load(Ordering::Relaxed) {
         true => lived.and(Err(format!("the server was released with its data\n{}", s.story()))),
         false => lived,
     }
@@ -103,13 +166,13 @@ pub fn machine(name: &str) -> Value {
 }
 
 /// `silent`: nothing is to be seen of the installation for so long.
-async fn lives(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
+async fn lives(s: &Simulation, silent: Duration, deleted: Deletion<'_>) -> Result<(), String> {
     furnish(s, 1);
     s.create(MACHINES, USER, machine("bm-03"));
     tokio::time::sleep(silent).await;
-    if let Some(deleted) = deleted {
-        s.until("it is so far", |s| deleted() || is_running(s)).await?;
-        return delete(s, silent).await;
+    if let Some((once, cascade)) = deleted {
+        s.until("it is so far", |s| once() || is_running(s)).await?;
+        return delete(s, silent, cascade).await;
     }
     s.until("the machine is installed and runs", is_running).await?;
     let is_heard =
@@ -122,7 +185,7 @@ async fn lives(s: &Simulation, silent: Duration, deleted: Option<&dyn Fn() -> bo
     s.until("it is stopped", |s| s.scene.hosts[0].power() == PowerState::Off && is(s, "Stopped")).await?;
     strategy(s, "Always");
     s.until("it runs again", is_running).await?;
-    delete(s, silent).await
+    delete(s, silent, Cascade::Background).await
 }
 
 fn is(s: &Simulation, state: &str) -> bool {
@@ -134,9 +197,11 @@ fn is_running(s: &Simulation) -> bool {
     ready && is(s, "Running") && s.scene.hosts[0].power() == PowerState::On
 }
 
-async fn delete(s: &Simulation, silent: Duration) -> Result<(), String> {
-    if s.machine("bm-03").is_some() {
-        s.delete(MACHINES, USER, "bm-03");
+async fn delete(s: &Simulation, silent: Duration, cascade: Cascade) -> Result<(), String> {
+    match cascade {
+        _ if s.machine("bm-03").is_none() => {}
+        Cascade::Background => s.delete(MACHINES, USER, "bm-03"),
+        Cascade::Foreground => s.delete_in_foreground(MACHINES, USER, "bm-03"),
     }
     tokio::time::sleep(silent).await;
     let left = |s: &Simulation| {

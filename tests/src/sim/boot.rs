@@ -91,6 +91,11 @@ impl Network {
         lock(&self.reached).get(&from).map(|replica| replica.service.route(path))
     }
 
+    /// Every replica that runs dies at once, and is started again.
+    pub fn dies(&self) {
+        lock(&self.reached).values().for_each(|replica| replica.process.die());
+    }
+
     /// Any replica that runs.
     pub fn one(&self) -> Option<Ipv4Addr> {
         lock(&self.reached).keys().next().copied()

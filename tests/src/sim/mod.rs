@@ -34,6 +34,8 @@
 //! | `boot.rs` | replicas of the boot service, and their network |
 //! | `netboot.rs` | a server without a DPU: its firmware, the installer, the system on its disk |
 //! | `bare.rs` | a machine on such a server |
+//! | `runs.rs` | Workflows on servers that no machine has |
+//! | `capt.rs` | the same, as Cluster API's provider for Tinkerbell makes them |
 //! | `choice.rs` | machines that find no server |
 //! | `dismissed.rs` | Subnets whose finalizer was taken away by force |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
@@ -52,6 +54,7 @@ pub mod bmc_objects;
 mod bmcs;
 mod boot;
 pub mod boot_discovery;
+pub mod capt;
 pub mod choice;
 pub mod counted;
 pub mod csi;
@@ -81,6 +84,7 @@ pub mod passing;
 pub mod process;
 pub mod random;
 mod restarts;
+pub mod runs;
 pub mod says_why;
 pub mod scene;
 mod signal;

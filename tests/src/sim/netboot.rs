@@ -25,6 +25,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub const HARDWARE: &str = "tinkerbell.org/hardware";
+/// Upstream's actions by the names that other people's Templates have for them.
+pub const OCI2DISK: &str = "quay.io/tinkerbell/actions/oci2disk";
+pub const WRITEFILE: &str = "quay.io/tinkerbell/actions/writefile";
+pub const WAITDAEMON: &str = "ghcr.io/jacobweinstock/waitdaemon:latest";
 const WORKFLOWS: &str = "tinkerbell.org/workflows";
 const LOOK: Duration = Duration::from_millis(500);
 /// Until firmware gives the network up, and between two of its questions.
@@ -74,6 +78,7 @@ impl Drop for Running {
 /// Servers on one network, which ends with them.
 pub struct Servers {
     pub disks: Vec<Arc<Disk>>,
+    network: Arc<Network>,
     _tasks: Vec<Running>,
 }
 
@@ -87,7 +92,12 @@ impl Servers {
             Running(tokio::spawn(starts(of)))
         };
         let _tasks = disks.iter().enumerate().map(one).collect();
-        Self { disks, _tasks }
+        Self { disks, network, _tasks }
+    }
+
+    /// Every replica of the boot service dies at once, and is started again.
+    pub fn lose_boot(&self) {
+        self.network.dies();
     }
 }
 
@@ -252,8 +262,10 @@ impl Start {
                     record.is_some_and(|record| !record.is_over() && record.workflow == uid)
                 });
             }
-            "inspect" => {}
-            "reboot" => return Ok(Then::Restart),
+            // Of a Workflow that no machine's claim is behind.
+            OCI2DISK => self.disk.is_dirty.store(true, Ordering::Relaxed),
+            "inspect" | WRITEFILE => {}
+            "reboot" | WAITDAEMON => return Ok(Then::Restart),
             other => return Err(format!("there is no {other} here")),
         }
         tokio::time::sleep(ACTION).await;

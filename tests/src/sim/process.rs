@@ -25,7 +25,7 @@ impl Process {
             who,
             name: name.to_owned(),
             scene: scene.clone(),
-            watches: Shared { manners: scene.manners(who), random: scene.random.clone(), cut: scene.cuts(name) },
+            watches: Shared { manners: scene.manners(who), random: scene.random.clone(), cut: Some(scene.cuts(name)) },
             alive: watch::Sender::new(true),
         })
     }

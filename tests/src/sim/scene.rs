@@ -34,6 +34,8 @@ pub struct Scene {
     manners: BTreeMap<Who, Arc<Mutex<Manners>>>,
     /// By the name of a DPU: its agent is cut off from the API server.
     cuts: BTreeMap<String, Arc<Signal<bool>>>,
+    /// All other processes are.
+    away: Arc<Signal<bool>>,
     violations: Mutex<Vec<String>>,
     /// UIDs of the claims of which the storage has refused a node.
     refused_nodes: Mutex<BTreeSet<String>>,
@@ -53,6 +55,7 @@ impl Scene {
             server: Server::new(),
             faults: Faults::new(plan, random.clone()),
             cuts: hosts.iter().map(|host| (host.dpu_name.clone(), Signal::new(false))).collect(),
+            away: Signal::new(false),
             hosts,
             driver: Driver::default(),
             random,
@@ -72,6 +75,7 @@ impl Scene {
             server: Server::new(),
             faults: Faults::new(Plan::None, self.random.clone()),
             cuts: self.hosts.iter().map(|host| (host.dpu_name.clone(), Signal::new(false))).collect(),
+            away: Signal::new(false),
             hosts: self.hosts.clone(),
             driver: Driver::default(),
             random: self.random.clone(),
@@ -114,9 +118,15 @@ impl Scene {
         self.cuts[dpu].set(cut);
     }
 
+    /// The API server answers nobody, or does again: neither requests nor watches. All else goes on.
+    pub fn api_server_is_away(&self, away: bool) {
+        self.cuts.values().chain([&self.away]).for_each(|cut| cut.set(away));
+    }
+
     /// Whether the process of this name is cut off; the agent's begins with its DPU's.
-    pub fn cuts(&self, process: &str) -> Option<Arc<Signal<bool>>> {
-        self.cuts.iter().find(|(dpu, _)| process.split(' ').next() == Some(dpu)).map(|(_, cut)| cut.clone())
+    pub fn cuts(&self, process: &str) -> Arc<Signal<bool>> {
+        let of_agent = self.cuts.iter().find(|(dpu, _)| process.split(' ').next() == Some(dpu));
+        of_agent.map_or(&self.away, |(_, cut)| cut).clone()
     }
 
     pub fn violated(&self, what: String) {

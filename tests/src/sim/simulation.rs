@@ -268,11 +268,18 @@ impl Simulation {
     }
 
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
+        self.delete_with(resource, namespace, name, &Value::Null);
+    }
+
+    /// `--cascade=foreground`.
+    pub fn delete_in_foreground(&self, resource: &str, namespace: &str, name: &str) {
+        self.delete_with(resource, namespace, name, &json!({"propagationPolicy": "Foreground"}));
+    }
+
+    fn delete_with(&self, resource: &str, namespace: &str, name: &str, options: &Value) {
         let id = Id::new(resource, namespace, name);
-        self.scene
-            .server
-            .write(|store| store.delete(&id, &Value::Null))
-            .unwrap_or_else(|e| panic!("{id}: {}", e.message));
+        let deleted = self.scene.server.write(|store| store.delete(&id, options));
+        deleted.unwrap_or_else(|e| panic!("{id}: {}", e.message));
     }
 
     pub fn machine(&self, name: &str) -> Option<Arc<Value>> {

@@ -2,8 +2,14 @@
 
 use super::kinds::{Kind, reference_of};
 use super::{cases, each, every_of, sample, simulate, wider};
+use tests::sim::bare::Cascade;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, bare};
+use tests::sim::netboot::Servers;
+use tests::sim::{Simulation, bare, runs};
+
+fn mark(who: Who, at: usize) -> Plan {
+    Plan::At { who, at, fault: Fault::Mark }
+}
 
 #[test]
 fn everything_goes_wrong_with_an_installation() {
@@ -32,11 +38,10 @@ fn its_server_restarts_or_loses_its_power_at_every_stage_of_its_installation() {
     let by_boot = reference_of(Kind::Bare).effects(Who::Boot);
     let stages = sample(by_boot, wider(2)).flat_map(|at| [(at, false), (at, true)]);
     each(stages, |(at, is_dark)| {
-        let plan = Plan::At { who: Who::Boot, at: *at, fault: Fault::Mark };
         simulate(async {
-            let s = Kind::Bare.start(plan);
+            let s = Kind::Bare.start(mark(Who::Boot, *at));
             let reached = s.scene.faults.reached.subscribe();
-            let befalls = |s: &Simulation| match is_dark {
+            let befalls = |s: &Simulation, _: &Servers| match is_dark {
                 true => s.scene.hosts[0].goes_off(),
                 false => s.scene.hosts[0].resets_itself(),
             };
@@ -45,15 +50,53 @@ fn its_server_restarts_or_loses_its_power_at_every_stage_of_its_installation() {
     });
 }
 
+/// Whatever the agent was at: it finds neither replica, and the first that is back goes on with its session.
+#[test]
+fn both_replicas_of_the_boot_service_die_at_every_stage_of_its_installation() {
+    let by_boot = reference_of(Kind::Bare).effects(Who::Boot);
+    each(sample(by_boot, wider(1)), |at| {
+        simulate(async {
+            let s = Kind::Bare.start(mark(Who::Boot, *at));
+            let reached = s.scene.faults.reached.subscribe();
+            bare::life_befallen(&s, |_, servers| servers.lose_boot(), || *reached.borrow()).await
+        })
+    });
+}
+
+#[test]
+fn the_api_server_is_away_for_five_minutes_at_every_stage_of_its_installation() {
+    let of = |who: Who| sample(reference_of(Kind::Bare).effects(who), wider(2)).map(move |at| (who, at));
+    each(of(Who::Boot).chain(of(Who::Controller)), |(who, at)| {
+        simulate(async {
+            let s = Kind::Bare.start(mark(*who, *at));
+            let reached = s.scene.faults.reached.subscribe();
+            bare::life_without_api_server(&s, || *reached.borrow()).await
+        })
+    });
+}
+
+/// What runs was rendered when it began. The user's Template has another text, or none, from some moment on; and so the copy of it.
+#[test]
+fn its_template_is_edited_or_deleted_while_it_is_installed() {
+    let by_boot = reference_of(Kind::Bare).effects(Who::Boot);
+    each(sample(by_boot, wider(2)).flat_map(|at| [(at, false), (at, true)]), |(at, is_deleted)| {
+        simulate(async {
+            let s = Kind::Bare.start(mark(Who::Boot, *at));
+            let reached = s.scene.faults.reached.subscribe();
+            bare::life_befallen(&s, |s, _| runs::change_templates(s, *is_deleted), || *reached.borrow()).await
+        })
+    });
+}
+
 #[test]
 fn it_is_deleted_at_every_stage_of_its_installation() {
     let by_controller = reference_of(Kind::Bare).effects(Who::Controller);
-    each(sample(by_controller / 2, 3), |at| {
-        let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };
+    let stages = sample(by_controller / 2, 3).zip([Cascade::Background, Cascade::Foreground].into_iter().cycle());
+    each(stages, |(at, cascade)| {
         simulate(async {
-            let s = Kind::Bare.start(plan);
+            let s = Kind::Bare.start(mark(Who::Controller, *at));
             let reached = s.scene.faults.reached.subscribe();
-            bare::life(&s, Some(&|| *reached.borrow())).await
+            bare::life_deleted(&s, &|| *reached.borrow(), *cascade).await
         })
     });
 }
@@ -83,7 +126,7 @@ fn two_controllers_lead_while_it_is_installed() {
             let mut s = Kind::Bare.start(Plan::None);
             tokio::time::sleep(std::time::Duration::from_secs(*at as u64)).await;
             s.start_controller("controller-2", "default");
-            bare::life(&s, None).await
+            bare::life(&s).await
         })
     });
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use tests::sim::faults::{Plan, Who};
 use tests::sim::life::{self, Record};
-use tests::sim::{Simulation, bare, jobs, lives};
+use tests::sim::{Simulation, bare, jobs, lives, runs};
 
 pub fn seed() -> u64 {
     std::env::var("SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20261121)
@@ -25,19 +25,23 @@ pub enum Kind {
     Bare,
     /// Tinkerbell's Jobs, on a server that no machine has at first.
     Jobs,
+    /// Workflows on two servers that no machine has.
+    Runs,
 }
 
 impl Kind {
     pub fn start(self, plan: Plan) -> Simulation {
         let power_domain = if matches!(self, Self::SharedPower) { PowerDomain::Host } else { PowerDomain::Standby };
-        Simulation::start_on(power_domain, 1, seed(), plan)
+        let hosts = if matches!(self, Self::Runs) { 2 } else { 1 };
+        Simulation::start_on(power_domain, hosts, seed(), plan)
     }
 
     pub async fn live(self, s: &Simulation) -> Result<Record, String> {
         match self {
             Self::Machine | Self::SharedPower => life::whole(s).await,
             Self::Import => lives::import(s).await,
-            Self::Bare => bare::life(s, None).await.map(|()| Record::default()),
+            Self::Bare => bare::life(s).await.map(|()| Record::default()),
+            Self::Runs => runs::life(s).await.map(|()| Record::default()),
             Self::Jobs => jobs::life(s).await.map(|()| Record::default()),
         }
     }
@@ -58,7 +62,7 @@ impl Reference {
 }
 
 pub fn reference_of(kind: Kind) -> &'static Reference {
-    static REFERENCES: [OnceLock<Reference>; 5] = [const { OnceLock::new() }; 5];
+    static REFERENCES: [OnceLock<Reference>; 6] = [const { OnceLock::new() }; 6];
     REFERENCES[kind as usize].get_or_init(|| {
         simulate(async {
             let s = kind.start(Plan::None);

@@ -15,6 +15,7 @@ mod kinds;
 mod looks;
 mod network;
 mod requests;
+mod runs;
 mod scenarios;
 mod seeds;
 mod verbs;

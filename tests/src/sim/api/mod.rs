@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `path.rs` | what a request is about |
 //! | `store.rs` | objects, resourceVersion, generation, finalizers, preconditions, the status subresource |
+//! | `collector.rs` | objects that go with their owner, or before it |
 //! | `patch.rs` | merge patch and server-side apply |
 //! | `rules.rs` | the CRDs' transition rules that fencing rests on |
 //! | `watch.rs` | watches: events, bookmarks, initial events; late, twice, or cut off with 410 |
 //! | `service.rs` | requests in, answers out; where faults happen |
 
+mod collector;
 pub mod patch;
 pub mod path;
 mod rules;

@@ -57,13 +57,15 @@ pub enum Part {
 
 pub struct Store {
     version: u64,
-    objects: BTreeMap<Id, Arc<Value>>,
+    pub(super) objects: BTreeMap<Id, Arc<Value>>,
     /// How many objects have had this name: UIDs are made from it, so that they are the same in every run.
     incarnations: HashMap<Id, u32>,
     /// What each field manager applied last, by UID and part.
     applied: BTreeMap<(String, bool, String), Value>,
     pub log: Vec<Event>,
     with_status: BTreeSet<String>,
+    /// Those that wait for what they own.
+    pub(super) in_foreground: BTreeSet<Id>,
     /// Grows with every restore: watches of before are ended.
     pub era: u32,
 }
@@ -85,15 +87,15 @@ pub struct Backup {
     applied: BTreeMap<(String, bool, String), Value>,
 }
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn finalizers(object: &Value) -> usize {
+pub(super) fn finalizers(object: &Value) -> usize {
     object.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-fn now() -> String {
+pub(super) fn now() -> String {
     let now = runtime::clock::now();
     jiff::Timestamp::from_second(now.as_second()).map(|at| at.to_string()).unwrap_or_default()
 }
@@ -114,6 +116,7 @@ impl Default for Store {
             applied: BTreeMap::new(),
             log: Vec::new(),
             with_status,
+            in_foreground: BTreeSet::new(),
             era: 0,
         }
     }
@@ -163,7 +166,7 @@ impl Store {
         self.objects.iter()
     }
 
-    fn commit(&mut self, id: &Id, mut object: Value, change: Change) -> Arc<Value> {
+    pub(super) fn commit(&mut self, id: &Id, mut object: Value, change: Change) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
@@ -180,25 +183,15 @@ impl Store {
             Change::Deleted => {
                 self.objects.remove(id);
                 self.collect(text(&object, "/metadata/uid"));
+                if !self.in_foreground.is_empty() {
+                    self.end_foreground();
+                }
             }
             Change::Added | Change::Modified => {
                 self.objects.insert(id.clone(), object.clone());
             }
         }
         object
-    }
-
-    /// What the garbage collector does: owned objects go with their owner.
-    fn collect(&mut self, owner: &str) {
-        let owned = |object: &Value| {
-            let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-            owners.into_iter().flatten().any(|reference| text(reference, "/uid") == owner)
-        };
-        let owned: Vec<Id> = self.objects.iter().filter(|(_, o)| owned(o)).map(|(id, _)| id.clone()).collect();
-        for id in owned {
-            // Nothing that is owned here has finalizers of its own that could refuse.
-            let _ = self.delete(&id, &Value::Null);
-        }
     }
 
     pub fn create(&mut self, id: &Id, mut object: Value) -> Answer {
@@ -292,6 +285,11 @@ impl Store {
             }
         }
         let mut object = Value::clone(&old);
+        let in_foreground = options.get("propagationPolicy") == Some(&json!("Foreground"));
+        let is_new = object["metadata"].get("deletionTimestamp").is_none();
+        if in_foreground && is_new {
+            return Ok(self.delete_in_foreground(id, object));
+        }
         // kubelet ends a pod, and then says so.
         let takes_time = id.resource == "pods" && options.get("gracePeriodSeconds") != Some(&json!(0));
         if finalizers(&object) == 0 && !takes_time {
@@ -358,7 +356,7 @@ fn string_data(object: &mut Value) {
 }
 
 /// Empty maps and lists in metadata are as good as none.
-fn tidy(object: &mut Value) {
+pub(super) fn tidy(object: &mut Value) {
     if let Some(meta) = object["metadata"].as_object_mut() {
         meta.retain(|_, value| {
             !value.is_null()
