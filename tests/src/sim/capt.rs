@@ -12,12 +12,14 @@
 use super::Simulation;
 use super::bare::{TEMPLATES, WORKFLOWS};
 use super::boot::IMAGE;
+use super::host::HostBmc;
 use super::jobs::JOBS;
 use super::life::{MACHINES, condition, is_unclaimed};
 use super::netboot::{HARDWARE, OCI2DISK, Servers, WAITDAEMON, WRITEFILE, interfaces, mac};
 use super::runs::state;
 use super::simulation::{INVENTORY, USER};
-use planner::host::{Medium, PowerState};
+use planner::host::{Medium, PowerAction, PowerState};
+use ports::Bmc;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -92,6 +94,12 @@ fn hardware(s: &Simulation) -> Arc<Value> {
     s.scene.server.get(HARDWARE, INVENTORY, SERVER).unwrap_or_default()
 }
 
+/// How far its last boot came.
+fn heard(s: &Simulation) -> String {
+    let report = s.scene.server.get("metalplane.io/hardwarereports", INVENTORY, SERVER).unwrap_or_default();
+    report["status"]["netboot"]["stage"].as_str().unwrap_or_default().to_owned()
+}
+
 fn workflow(s: &Simulation) -> Arc<Value> {
     s.scene.server.get(WORKFLOWS, INVENTORY, MACHINE).unwrap_or_default()
 }
@@ -104,21 +112,19 @@ fn meta(name: &str) -> Value {
 
 /// A TinkerbellMachine with this boot mode is provisioned, and deleted.
 pub async fn life(s: &Simulation, mode: Option<&str>) -> Result<(), String> {
-    let servers = Servers::start(&s.scene, 1);
+    let _servers = Servers::start(&s.scene, 1);
     register(s);
     take(s);
     provision(s, mode);
     if mode.is_none() {
-        // Its administrator does what no Job does here.
-        s.until("allowPXE is on", |s| state(&workflow(s)) == "PENDING").await?;
-        servers.switch_on(0);
+        // Somebody does what no Job does here.
+        s.until("the server may boot the installer", |s| state(&workflow(s)) == "PENDING").await?;
+        HostBmc(s.scene.hosts[0].clone()).power(PowerAction::On).await.map_err(|error| error.to_string())?;
     }
     s.until("no machine may have its server", |s| is_refused_a_machine(s)).await?;
     s.until("the Workflow has ended", |s| ["SUCCESS", "FAILED", "TIMEOUT"].contains(&state(&workflow(s)))).await?;
     provisioned(s)?;
-    // The image's own system runs, and its firmware is told to boot the disk whatever it asks first.
-    s.scene.hosts[0].resets_itself();
-    s.until("its system runs", |s| s.scene.hosts[0].started().is_some()).await?;
+    s.until("its firmware, which asks the network first, is told to boot the disk", |s| heard(s) == "LocalDisk").await?;
     delete(s).await
 }
 
