@@ -124,7 +124,8 @@ pub async fn life(s: &Simulation, mode: Option<&str>) -> Result<(), String> {
     s.until("no machine may have its server", |s| is_refused_a_machine(s)).await?;
     s.until("the Workflow has ended", |s| ["SUCCESS", "FAILED", "TIMEOUT"].contains(&state(&workflow(s)))).await?;
     provisioned(s)?;
-    s.until("its firmware, which asks the network first, is told to boot the disk", |s| heard(s) == "LocalDisk").await?;
+    s.until("its firmware, which asks the network first, is told to boot the disk", |s| heard(s) == "LocalDisk")
+        .await?;
     delete(s).await
 }
 
@@ -153,8 +154,7 @@ fn provision(s: &Simulation, mode: Option<&str>) {
         json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template", "metadata": meta(MACHINE),
             "spec": {"data": text()}}),
     );
-    // An empty customboot is left out by Go, empty lists of one are not.
-    let mut options = json!({"toggleAllowNetboot": true, "custombootConfig": {}});
+    let mut options = json!({"toggleAllowNetboot": true});
     if let Some(mode) = mode {
         options["bootMode"] = json!(mode);
     }

@@ -69,7 +69,7 @@ pub(in crate::machine) fn told(o: &Situation<'_>) -> String {
 
 fn disks(hardware: &Hardware, report: Option<&HardwareReport>) -> Vec<LocalDisk> {
     let attributes = report.and_then(|report| report.status.as_ref()?.attributes.as_ref());
-    let reported = || attributes.iter().flat_map(enrol::local_disks);
+    let reported = || attributes.into_iter().flat_map(enrol::local_disks);
     let named: Vec<&str> = hardware.spec.disks.iter().filter_map(|disk| disk.device.as_deref()).collect();
     if named.is_empty() {
         return reported().map(|disk| LocalDisk { bytes: disk.bytes(), device: disk.device }).collect();
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(checked(&[], &[SMALL, rounded]), unknown("no agent has told the size of /dev/sda"));
         assert_eq!(checked(&["/dev/sdb"], &[SMALL, LARGE]), unknown("no agent has told the size of /dev/sdb"));
         let small = json!([serde_json::from_str::<Value>(SMALL).expect("JSON")]);
-        let without = unknown("no agent has told the local disks of the server").map_err(|_: Reason| ());
+        let without = unknown("no agent has told the local disks of the server").map_err(drop);
         for report in [None, Some(report("another", &small))] {
             let found = check(&spec("Auto", Some("1Ti")), &hardware(&[]), report.as_ref());
             assert_eq!(found.map_err(drop), without, "of no server, or of an earlier Hardware of that name");
