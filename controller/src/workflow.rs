@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::dynamic::ApiResource;
 use planner::meta::{name, uid};
-use planner::workflow::{Prepare, job_name, prepare};
+use planner::workflow::{Prepare, before, job_name, prepare};
 use runtime::queue::{Key, Next};
 use serde_json::{Value, json};
 
@@ -26,7 +26,10 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
         }
         let hardware = workflow.spec.hardware_ref.as_deref().and_then(|named| c.world.hardware.get(&key.0, named));
         let found = job_name(&workflow).and_then(|job| c.world.jobs.get(&key.0, &job));
-        let preparation = prepare(&workflow, hardware.as_deref(), found.as_ref(), clock::now());
+        let now = clock::now();
+        let others = workflow.spec.hardware_ref.as_deref().map(|hardware| c.world.workflows_of(hardware));
+        let before = before(&workflow, others.iter().flatten().map(AsRef::as_ref), now);
+        let preparation = prepare(&workflow, hardware.as_deref(), found.as_ref(), before.as_ref(), now);
         let mut quiet = true;
         if let Some(status) = preparation.status {
             let state = status.state.clone();

@@ -11,6 +11,7 @@ use api::labels;
 use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow, WorkflowRuleSet};
 use kube::Api;
 use kube::runtime::watcher;
+use std::sync::Arc;
 
 impl Kind for Template {
     fn index(&self) -> Vec<IndexKey> {
@@ -44,7 +45,11 @@ impl Kind for Workflow {
             world.machines_without_hardware();
         }
         match &self.spec.hardware_ref {
-            Some(hardware) => world.enrolment_of(namespace_of(&self.metadata), hardware),
+            Some(hardware) => {
+                world.enrolment_of(namespace_of(&self.metadata), hardware);
+                // Another one may wait for the server.
+                world.workflows_prepared_on(hardware);
+            }
             None => world.enrolments_of_strangers(),
         }
     }
@@ -115,9 +120,13 @@ impl Kind for Task {
 }
 
 impl World {
+    pub(crate) fn workflows_of(&self, hardware: &str) -> Vec<Arc<Workflow>> {
+        self.workflows.by(&IndexKey::names::<Hardware>("", hardware))
+    }
+
     /// The Workflows of this Hardware whose boot options are at work.
     pub(crate) fn workflows_prepared_on(&self, hardware: &str) {
-        for workflow in self.workflows.by(&IndexKey::names::<Hardware>("", hardware)).iter() {
+        for workflow in &self.workflows_of(hardware) {
             if planner::workflow::is_prepared(workflow) {
                 self.look(Work::Workflow, key(&workflow.metadata));
             }

@@ -10,8 +10,9 @@
 //! A Job that was there under the name is deleted before the Workflow's own is made. A Job that fails is the end: FAILED. Upstream leaves the
 //! medium of a run that does not succeed in its drive; a server that is restarted may boot it again.
 
+use super::before::Before;
 use super::references::References;
-use super::status::set;
+use super::status::{QUEUED, begins, set};
 use super::{data, is_terminal, render, state, state_of};
 use crate::boot_option::discovery::is_under_way;
 use crate::install;
@@ -61,7 +62,7 @@ pub fn is_prepared(workflow: &Workflow) -> bool {
 }
 
 /// A run that did not succeed ejects what it has inserted.
-fn ejects(workflow: &Workflow) -> bool {
+pub(super) fn ejects(workflow: &Workflow) -> bool {
     let options = workflow.status.as_ref().and_then(|status| status.boot_options.as_ref());
     let job = options.and_then(|options| options.jobs.get(&eject_job(workflow)));
     is_terminal(workflow) && state_of(workflow) != state::SUCCESS && job.is_some_and(|job| job.complete != Some(true))
@@ -69,6 +70,12 @@ fn ejects(workflow: &Workflow) -> bool {
 
 fn eject_job(workflow: &Workflow) -> String {
     format!("{EJECT}-{}", name(&workflow.metadata))
+}
+
+/// A Job of its own was made: what it was to wait for it has not waited for.
+pub(super) fn has_begun(workflow: &Workflow) -> bool {
+    let options = workflow.status.as_ref().and_then(|status| status.boot_options.as_ref());
+    options.is_some_and(|options| options.jobs.values().any(|job| job.uid.is_some()))
 }
 
 /// What could not be asked for at the end is not asked for later: the medium of another Workflow may be in the drive by then.
@@ -112,19 +119,20 @@ fn custom(options: &BootOptions) -> (&[BmcAction], &[BmcAction]) {
     config.map(|config| (config.preparing_actions.as_slice(), config.post_actions.as_slice())).unwrap_or_default()
 }
 
-/// `hardware`: the one that the Workflow names. `found`: the Job with the name [`job_name`].
+/// `hardware`: the one that the Workflow names. `found`: the Job with the name [`job_name`]. `before`: what has the server, by [`super::before()`].
 pub fn prepare(
     workflow: &Workflow,
     hardware: Option<&Hardware>,
     found: Option<&Arc<Job>>,
+    before: Option<&Before>,
     now: Timestamp,
 ) -> Preparation {
     if !is_prepared(workflow) {
         return Preparation::default();
     }
-    let before = workflow.status.clone().unwrap_or_default();
-    let mut status = before.clone();
-    let action = match next(workflow, hardware, found, &mut status, now) {
+    let old = workflow.status.clone().unwrap_or_default();
+    let mut status = old.clone();
+    let action = match next(workflow, hardware, (found, before), &mut status, now) {
         Ok(action) => action,
         Err((type_, why)) => {
             let (is_over, is_told) = (is_terminal(workflow), status.conditions.iter().any(|c| c.type_ == type_));
@@ -141,8 +149,9 @@ pub fn prepare(
             None
         }
     };
-    let wake_at = found.and_then(|job| gone_by(job)).filter(|_| status.state == before.state);
-    Preparation { status: (status != before).then_some(status), action, wake_at }
+    let gone_by = found.and_then(|job| gone_by(job));
+    let wake_at = before.map_or(gone_by, |before| before.until).filter(|_| status.state == old.state);
+    Preparation { status: (status != old).then_some(status), action, wake_at }
 }
 
 /// By when a Job that is being deleted has to be gone.
@@ -155,7 +164,7 @@ type Failed = (&'static str, String);
 fn next(
     workflow: &Workflow,
     hardware: Option<&Hardware>,
-    found: Option<&Arc<Job>>,
+    (found, before): (Option<&Arc<Job>>, Option<&Before>),
     status: &mut WorkflowStatus,
     now: Timestamp,
 ) -> Result<Option<Prepare>, Failed> {
@@ -174,6 +183,16 @@ fn next(
             "Hardware '{hardware}' is claimed by {by}: no Workflow but a machine's own touches its server"
         )));
     }
+    // One that was made is under way, whether that is on record or not.
+    if let Some(Before { workflow: other, .. }) = before.filter(|_| !is_its(found, workflow)) {
+        let hardware = name(&hardware.metadata);
+        let message = format!(
+            "Hardware '{hardware}' has Workflow '{other}': the controller asks the BMC for what spec.bootOptions say when Workflow '{other}' has ended"
+        );
+        set(status, QUEUED, "True", "ServerBusy", &message, now);
+        return Ok(None);
+    }
+    begins(status);
     let toggled = if is_terminal(workflow) { None } else { toggle(&options, hardware, status, now) };
     if toggled.is_some() {
         return Ok(toggled);
@@ -253,8 +272,7 @@ fn follow(
         set(status, JOB_RUNNING, "False", "Waiting", &waits, now);
         return Ok(None);
     }
-    let mut owners = found.iter().flat_map(|there| there.metadata.owner_references.iter().flatten());
-    let is_ours = owners.any(|owner| owner.uid == uid(&workflow.metadata));
+    let is_ours = is_its(found, workflow);
     let failed = |why: String| (JOB_FAILED, format!("Job '{job}': {why}"));
     match (&record.uid, found) {
         (None, None) => Ok(Some(Prepare::CreateJob(Box::new(wanted)))),
@@ -286,6 +304,11 @@ fn follow(
         }
         (Some(_), _) => Err(failed("it was deleted while it ran".to_owned())),
     }
+}
+
+fn is_its(job: Option<&Arc<Job>>, workflow: &Workflow) -> bool {
+    let mut owners = job.iter().flat_map(|job| job.metadata.owner_references.iter().flatten());
+    owners.any(|owner| owner.uid == uid(&workflow.metadata))
 }
 
 fn wanted_job(workflow: &Workflow, hardware: &Hardware, options: &BootOptions, called: &str) -> Result<Job, String> {

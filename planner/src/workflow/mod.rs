@@ -8,6 +8,7 @@
 //! | `order.rs`, `turn.rs` | orders of tasks; whose turn it is |
 //! | `advance.rs` | what time and other objects change: a Workflow is rendered, and ends when its time is over |
 //! | `boot.rs` | what the boot options ask for, before the first action and after the last one |
+//! | `before.rs` | which other Workflow has the server first |
 //! | `serve.rs` | which action an agent gets |
 //! | `built_in.rs` | what the installer can do |
 //! | `report.rs` | what an agent's report changes |
@@ -33,6 +34,7 @@
 mod advance;
 mod again;
 mod agents;
+mod before;
 mod boot;
 mod built_in;
 mod data;
@@ -59,6 +61,7 @@ mod yaml;
 
 pub use advance::{Advance, advance, advance_with};
 pub use agents::{Ahead, Heard, agents, ahead, at_work, is_lost, may_restart, told};
+pub use before::{Before, before};
 pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
 pub use built_in::{BUILT_IN, lacking, refused, word};
 pub use functions::names as functions;

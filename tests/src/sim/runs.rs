@@ -76,7 +76,7 @@ pub async fn life(s: &Simulation) -> Result<(), String> {
     create(s, "first", 0, true);
     create(s, "other", 1, true);
     tokio::time::sleep(OLDER).await;
-    create(s, "second", 0, false);
+    create(s, "second", 0, true);
     s.until("the second one says what is before it", |s| {
         let second = get(s, "second");
         let all = second["status"]["conditions"].as_array().cloned().unwrap_or_default();

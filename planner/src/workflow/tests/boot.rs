@@ -2,9 +2,10 @@
 
 use super::{AGENT, at, hardware, workflow};
 use crate::netboot::{Directory, Verdict, verdict};
-use crate::workflow::{Prepare, Report, Reported, advance, is_prepared, job_name, prepare, report, serve};
+use crate::workflow::{Prepare, Report, Reported, advance, before, is_prepared, job_name, prepare, report, serve};
 use api::labels;
 use api::tinkerbell::{Hardware, Job, Template, Workflow};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ impl World {
     fn settle(&mut self, ends: Option<&str>) {
         for _ in 0..30 {
             let found = self.job.clone().filter(|job| job.metadata.name == job_name(&self.workflow));
-            let preparation = prepare(&self.workflow, Some(&self.hardware), found.as_ref(), at(0));
+            let preparation = prepare(&self.workflow, Some(&self.hardware), found.as_ref(), None, at(0));
             let quiet = preparation.status.is_none() && preparation.action.is_none();
             self.workflow.status = preparation.status.or(self.workflow.status.take());
             match preparation.action {
@@ -272,10 +273,10 @@ fn an_earlier_job_that_does_not_go_is_said_and_ends_the_workflow() {
     w.settle(None);
     assert_eq!((w.state(), w.story.len()), ("PREPARING", 0));
     assert!(w.condition("BootJobRunning").contains("its finalizers: example.com/a"), "{:?}", w.workflow.status);
-    let awaited = prepare(&w.workflow, Some(&w.hardware), w.job.as_ref(), at(599));
+    let awaited = prepare(&w.workflow, Some(&w.hardware), w.job.as_ref(), None, at(599));
     assert_eq!((awaited.status, awaited.action, awaited.wake_at), (None, None, Some(at(600))));
 
-    let over = prepare(&w.workflow, Some(&w.hardware), w.job.as_ref(), at(600));
+    let over = prepare(&w.workflow, Some(&w.hardware), w.job.as_ref(), None, at(600));
     assert_eq!(over.wake_at, None);
     w.workflow.status = over.status;
     assert_eq!(w.state(), "FAILED");
@@ -284,4 +285,67 @@ fn an_earlier_job_that_does_not_go_is_said_and_ends_the_workflow() {
     let mut w = World::new(json!({"bootMode": "netboot"}));
     w.settle(Some("Completed"));
     assert_eq!(w.state(), "PENDING", "nothing is in the way");
+}
+
+/// What has the server of `of` first, and until when at most.
+fn ahead(of: &World, other: &World, now: i64) -> Option<(String, Option<Timestamp>)> {
+    before(&of.workflow, [&of.workflow, &other.workflow], at(now)).map(|before| (before.workflow, before.until))
+}
+
+/// Made after `w`, for the same server.
+fn behind(options: Value) -> World {
+    let mut second = World::new(options);
+    second.workflow.metadata.name = Some("x".to_owned());
+    second.workflow.metadata.uid = Some("x".to_owned());
+    let made = second.workflow.metadata.creation_timestamp.as_mut().expect("a time");
+    made.0 += jiff::SignedDuration::from_secs(1);
+    second
+}
+
+#[test]
+fn the_bmc_is_asked_for_nothing_while_another_workflow_has_the_server() {
+    let netboot = || json!({"bootMode": "netboot"});
+    let (mut first, mut second) = (World::new(netboot()), behind(netboot()));
+    let has_it = |until: Option<i64>| Some(("w".to_owned(), until.map(at)));
+    assert_eq!((ahead(&second, &first, 0), ahead(&first, &second, 0)), (has_it(None), None), "the older one");
+    first.settle(None);
+    assert_eq!(ahead(&second, &first, 0), has_it(None), "its Job runs");
+    let mut job = Job::clone(first.job.as_deref().expect("made"));
+    job.status = serde_json::from_value(json!({"conditions": [{"type": "Completed", "status": "True"}]})).ok();
+    first.job = Some(Arc::new(job));
+    first.settle(None);
+    assert_eq!(first.state(), "PENDING");
+    // Its server comes up, or does not.
+    assert_eq!(ahead(&second, &first, 1199), has_it(Some(1200)));
+    assert_eq!(ahead(&second, &first, 1200), None);
+    first.ends(Reported::Running);
+    assert_eq!((first.state(), ahead(&second, &first, 9999)), ("RUNNING", has_it(None)));
+
+    let waits = before(&second.workflow, [&first.workflow], at(0));
+    let waiting = prepare(&second.workflow, Some(&second.hardware), None, waits.as_ref(), at(0));
+    assert_eq!((waiting.action, waiting.wake_at), (None, None));
+    second.workflow.status = waiting.status;
+    let said = "Hardware 'h' has Workflow 'w': the controller asks the BMC for what spec.bootOptions say when Workflow 'w' has ended";
+    assert_eq!((second.state(), second.condition("Queued").as_str()), ("PREPARING", said));
+
+    first.runs();
+    first.settle(None);
+    assert_eq!((first.state(), ahead(&second, &first, 0)), ("SUCCESS", None));
+    second.settle(Some("Completed"));
+    assert_eq!((second.state(), second.condition("Queued").as_str()), ("PENDING", ""));
+    assert_eq!(second.story.len(), 1, "{:?}", second.story);
+    assert_eq!(ahead(&second, &behind(netboot()), 0), None, "one that has begun waits for nothing");
+}
+
+#[test]
+fn a_server_is_anothers_once_the_medium_of_a_run_that_failed_is_out() {
+    let iso = json!({"bootMode": "isoboot", "isoURL": "http://10.0.0.1/iso/a.iso"});
+    let (mut first, second) = (World::new(iso), behind(json!({"bootMode": "netboot"})));
+    first.settle(Some("Completed"));
+    first.ends(Reported::Failed);
+    assert_eq!((first.state(), ahead(&second, &first, 0)), ("FAILED", Some(("w".to_owned(), None))));
+    first.settle(Some("Completed"));
+    assert_eq!(ahead(&second, &first, 0), None);
+    first.workflow.spec.disabled = Some(true);
+    assert_eq!(ahead(&second, &first, 0), None);
 }
