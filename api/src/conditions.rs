@@ -39,6 +39,8 @@ pub const APPROVED: &str = "Approved";
 pub const ENROLLED: &str = "Enrolled";
 /// Of a HardwareReport whose Hardware has fields of Tinkerbell's that nothing serves: then it is there, and false.
 pub const FIELDS_SERVED: &str = "FieldsServed";
+/// Of a HardwareReport whose server DHCP does not serve: then it is there, and false.
+pub const DHCP_SERVED: &str = "DhcpServed";
 
 /// Conditions of a Dpu.
 pub const PARKED: &str = "Parked";

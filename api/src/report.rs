@@ -66,11 +66,15 @@ pub struct HardwareReportStatus {
     /// The last agent that asked for this server and was not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<AgentRefused>,
+    /// Why DHCP did not serve the server when it last asked to boot; it goes once the boot comes further.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unserved: Option<DhcpUnserved>,
     /// The start of the installer that is served, where agents are known by sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<AgentSession>,
     /// By the controller. Of a server that was discovered: Approved; and Enrolled, where WorkflowRuleSets are tried on the attributes.
-    /// FieldsServed, which is false, where the Hardware has fields that nothing serves.
+    /// FieldsServed, which is false, where the Hardware has fields that nothing serves. DhcpServed, which is false, where DHCP does not serve
+    /// the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -96,6 +100,42 @@ pub enum AgentRefusedReason {
     TokenUsedTwice,
     #[serde(rename = "TLSRequired")]
     TlsRequired,
+}
+
+/// The server asked for an address to boot with, and boots by none of `boot`'s.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DhcpUnserved {
+    /// When it was seen; the same is told again after 5 min.
+    pub at: MicroTime,
+    /// The MAC address that the server asked by.
+    pub mac_address: String,
+    pub reason: DhcpUnservedReason,
+    /// What was found.
+    pub message: String,
+    /// ForeignDhcp: the DHCP server whose address was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// ForeignDhcp: the address that was taken. DhcpAddressInUse: the one that was declined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// The reasons of these names are what a machine, a Workflow and the condition DhcpServed say.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
+pub enum DhcpUnservedReason {
+    /// Interfaces of several Hardware, or several of one, have the MAC address: nobody who asks by it is answered.
+    SameMacAddress,
+    /// What the Hardware says of the interface cannot be answered with: no address, one that is none, disableDhcp.
+    DhcpRefused,
+    /// The Hardware gives no address, and all of the pool are taken.
+    DhcpPoolFull,
+    /// The server declined the address: somebody else has it.
+    DhcpAddressInUse,
+    /// The server took another DHCP server's address.
+    ForeignDhcp,
+    /// No boot program is known for the server's firmware.
+    NoBootProgram,
 }
 
 /// One start of the installer, known by a key that it made then.

@@ -99,6 +99,11 @@ impl Directory {
         }
     }
 
+    /// Every Hardware that has this MAC, whether it is answered by it or not.
+    pub fn with_mac(&self, mac: &str) -> impl Iterator<Item = &Hardware> {
+        self.by_mac.get(mac).into_iter().flatten().map(|(at, _)| self.hardware[*at].as_ref())
+    }
+
     /// By a MAC; with `strangers`, a server that no Hardware names is one whose only interface may boot, and has no address of ours.
     pub fn by_mac_or_stranger<'a>(&'a self, mac: &'a str, strangers: bool) -> Result<Subject<'a>, Why> {
         match self.by_mac(mac) {

@@ -7,6 +7,7 @@
 //! | `firmware.rs` | what a client's architecture and user class say: which program, or the script |
 //! | `server.rs` | whether the server that asks is the one that the BMC is of |
 //! | `report.rs` | what of all that is seen goes into the server's HardwareReport |
+//! | `unserved.rs` | why DHCP does not serve a server, as a reason |
 //! | `session.rs` | which start of an installer is the one that is served |
 
 mod directory;
@@ -17,10 +18,12 @@ mod server;
 pub mod session;
 #[cfg(test)]
 mod tests;
+mod unserved;
 
 pub use directory::{Directory, Subject};
 pub use firmware::{Asked, BootFile, Client, Programs, boot_file};
 pub use server::other_server;
+pub use unserved::{Unserved, reason_since, same_mac};
 
 use crate::erase;
 use crate::install::{self, Phase, Record};

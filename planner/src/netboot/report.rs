@@ -2,9 +2,11 @@
 //! another stage, never with every packet: firmware that asks in vain asks for ever.
 
 use super::firmware::Client;
+use super::unserved::{self, Unserved, is_refusal, unserved_since};
 use api::HardwareReport;
 use api::report::{
-    AgentRefused, AgentRefusedReason, GuestSeen, HardwareReportStatus, HeardBy, IdentitySeen, NetbootSeen, NetbootStage,
+    AgentRefused, AgentRefusedReason, DhcpUnserved, GuestSeen, HardwareReportStatus, HeardBy, IdentitySeen,
+    NetbootSeen, NetbootStage,
 };
 use api::tinkerbell::Hardware;
 use api::tinkerbell::attributes::AgentAttributes;
@@ -19,6 +21,8 @@ const AGAIN: SignedDuration = SignedDuration::from_mins(5);
 const ONE_BOOT: SignedDuration = SignedDuration::from_mins(2);
 /// No server comes to ask twice so soon.
 const RESTART: SignedDuration = SignedDuration::from_secs(10);
+/// A server that is not served for another cause each time is told of so often at most.
+const OTHER_CAUSE: SignedDuration = SignedDuration::from_secs(30);
 /// A system that starts takes its address in a few packets, and asks for its metadata many times.
 const ONE_START: SignedDuration = SignedDuration::from_secs(60);
 /// What of an agent's attributes is kept at most: bytes of JSON.
@@ -39,6 +43,8 @@ pub enum Sight {
     AgentRefused { address: Option<IpAddr>, reason: AgentRefusedReason, why: String },
     /// It asked, and is not booted from the network.
     Turned { stage: NetbootStage, why: String, client: Option<Client>, uuid: Option<String> },
+    /// It asked to boot, and DHCP does not serve it.
+    Unserved { cause: Unserved, uuid: Option<String> },
     /// The system on its own disk.
     Heard { address: IpAddr, by: HeardBy, starts: bool },
 }
@@ -53,18 +59,22 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
             let is_told = |seen: &NetbootSeen| {
                 goes_on(seen, client, now) || is_again(seen, NetbootStage::Dhcp, now) || is_of_other(seen, mac, now)
             };
-            if !netboot.is_some_and(is_told) {
+            let is_served_again = unserved_since(Some(before), None)
+                .is_some_and(|unserved| unserved.mac_address == mac && is_refusal(unserved.reason));
+            if is_served_again || !netboot.is_some_and(is_told) {
                 status.netboot = Some(begun(NetbootStage::Dhcp, mac, Some(client), None, now));
+                status.unserved = status.unserved.filter(|_| !is_served_again);
             }
         }
         Sight::Came(stage) => {
             if let Some(next) = came(netboot, mac, *stage, now) {
-                status.netboot = Some(next);
+                (status.netboot, status.unserved) = (Some(next), None);
             }
         }
         Sight::Agent { id, address, attributes } => {
             let next = came(netboot, mac, NetbootStage::Agent, now);
             // Once a boot: what an agent measures anew with every question is no news.
+            status.unserved = status.unserved.filter(|_| next.is_none());
             if next.is_some() || (before.attributes.is_none() && attributes.is_some()) {
                 let address = address.map(|address| address.to_string());
                 status.netboot = next.or(status.netboot).map(|seen| NetbootSeen { address, ..seen });
@@ -89,7 +99,15 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
                 is_same || is_of_other(seen, mac, now)
             };
             if !netboot.is_some_and(is_told) {
-                status.netboot = Some(begun(*stage, mac, client.as_ref(), Some(why), now));
+                (status.netboot, status.unserved) =
+                    (Some(begun(*stage, mac, client.as_ref(), Some(why), now)), None);
+            }
+        }
+        Sight::Unserved { cause, uuid } => {
+            identified(&mut status, uuid.as_ref());
+            let seen = cause.seen(mac, now);
+            if is_unserved_news(before, &seen, now) {
+                status.unserved = Some(seen);
             }
         }
         Sight::Heard { address, by, starts } => {
@@ -156,6 +174,19 @@ fn is_of_other(seen: &NetbootSeen, mac: &str, now: Timestamp) -> bool {
     seen.mac_address != mac && since(&seen.at, now) < ONE_BOOT
 }
 
+/// Another replica, or another interface, may serve a server that this one does not: then its boot goes on.
+fn is_unserved_news(before: &HardwareReportStatus, seen: &DhcpUnserved, now: Timestamp) -> bool {
+    let is_told = |told: &DhcpUnserved| {
+        let is_same = *seen == DhcpUnserved { at: seen.at.clone(), ..told.clone() };
+        since(&told.at, now) < if is_same { AGAIN } else { OTHER_CAUSE }
+    };
+    let goes_on = |netboot: &NetbootSeen| {
+        let is_served = is_refusal(seen.reason) && ends_no_boot(netboot.stage) && since(&netboot.at, now) < ONE_BOOT;
+        is_served || is_of_other(netboot, &seen.mac_address, now)
+    };
+    !before.unserved.as_ref().is_some_and(is_told) && !before.netboot.as_ref().is_some_and(goes_on)
+}
+
 fn ends_no_boot(stage: NetbootStage) -> bool {
     stage <= NetbootStage::Agent
 }
@@ -194,7 +225,7 @@ pub fn netboot_since(status: Option<&HardwareReportStatus>, since: Option<Timest
 
 /// What a person is told of the boot that began at `since`, and of an agent that was refused in it.
 pub fn told_since(status: Option<&HardwareReportStatus>, since: Option<Timestamp>) -> String {
-    let boot = told(netboot_since(status, since));
+    let boot = boot(netboot_since(status, since), unserved_since(status, since), by_the_clock);
     let refused = status.and_then(|status| status.refused.as_ref());
     match refused.filter(|refused| since.is_none_or(|since| refused.at.0 > since)) {
         Some(refused) => format!("{boot}; {}", told_refused(refused)),
@@ -214,7 +245,28 @@ pub fn told_refused(refused: &AgentRefused) -> String {
 
 /// What a person is told of it.
 pub fn told(seen: Option<&NetbootSeen>) -> String {
-    words(seen, |at| format!("at {}", at.strftime("%H:%M:%SZ")))
+    words(seen, by_the_clock)
+}
+
+pub fn told_unserved(unserved: &DhcpUnserved) -> String {
+    unserved::told(unserved, by_the_clock)
+}
+
+fn by_the_clock(at: Timestamp) -> String {
+    format!("at {}", at.strftime("%H:%M:%SZ"))
+}
+
+/// A server that DHCP did not serve at all was seen to ask all the same.
+fn boot(
+    seen: Option<&NetbootSeen>,
+    unserved: Option<&DhcpUnserved>,
+    when: impl Fn(Timestamp) -> String + Copy,
+) -> String {
+    match (seen, unserved) {
+        (None, Some(unserved)) => unserved::told(unserved, when),
+        (Some(_), Some(unserved)) => format!("{}; {}", words(seen, when), unserved::told(unserved, when)),
+        (_, None) => words(seen, when),
+    }
 }
 
 /// The same at this moment, with what the installer does that is at work.
@@ -224,7 +276,7 @@ pub fn told_now(status: &HardwareReportStatus, now: Timestamp) -> String {
         seconds @ 120..7200 => format!("{} min ago", seconds / 60),
         seconds => format!("{} h ago", seconds / 3600),
     };
-    let boot = words(status.netboot.as_ref(), ago);
+    let boot = boot(status.netboot.as_ref(), unserved_since(Some(status), None), ago);
     let at_work = status.session.as_ref().filter(|session| session.ended_at.is_none()).map(|session| {
         let doing = session.doing.as_ref().map(|doing| format!(": {doing}")).unwrap_or_default();
         format!("; its installer was heard {}{doing}", ago(session.heard_at.0))
@@ -258,197 +310,4 @@ fn words(seen: Option<&NetbootSeen>, when: impl Fn(Timestamp) -> String) -> Stri
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::firmware::Asked;
-    use super::*;
-    use proptest::prelude::*;
-
-    const MAC: &str = "52:54:00:00:00:01";
-
-    fn firmware() -> Client {
-        Client { arch: Some(7), asked: Asked::Pxe, ..Client::default() }
-    }
-
-    fn ipxe() -> Client {
-        Client { user_class: Some("iPXE".to_owned()), ipxe_http: true, ..firmware() }
-    }
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
-    }
-
-    fn asked(client: Client) -> Sight {
-        Sight::Asked { client, uuid: None }
-    }
-
-    /// The stages that are written, with the second of each.
-    fn written(sights: &[(i64, Sight)]) -> Vec<(i64, NetbootStage)> {
-        let (mut status, mut all) = (HardwareReportStatus::default(), Vec::new());
-        for (second, sight) in sights {
-            if let Some(next) = add(&status, MAC, sight, at(*second)) {
-                all.extend(next.netboot.as_ref().map(|seen| (*second, seen.stage)));
-                status = next;
-            }
-        }
-        all
-    }
-
-    #[test]
-    fn a_boot_is_one_write_a_stage() {
-        use NetbootStage::*;
-        let boot = [
-            (0, asked(firmware())),
-            (1, asked(firmware())),
-            (2, Sight::Came(Program)),
-            (4, asked(ipxe())),
-            (5, asked(ipxe())),
-            (6, Sight::Came(Script)),
-            (7, Sight::Came(Kernel)),
-            (8, Sight::Came(Kernel)),
-            (30, Sight::Came(Agent)),
-            (80, Sight::Came(Agent)),
-        ];
-        let first = [(0, Dhcp), (2, Program), (6, Script), (7, Kernel), (30, Agent)];
-        assert_eq!(written(&boot), first);
-        let twice: Vec<_> =
-            boot.iter().cloned().chain(boot.iter().map(|(second, sight)| (second + 300, sight.clone()))).collect();
-        let second = first.map(|(second, stage)| (second + 300, stage));
-        assert_eq!(written(&twice), [first, second].concat());
-    }
-
-    #[test]
-    fn firmware_that_asks_in_vain_is_written_every_five_minutes() {
-        let hour: Vec<_> = (0..3600).step_by(4).map(|second| (second, asked(firmware()))).collect();
-        assert_eq!(written(&hour).len(), 12);
-    }
-
-    #[test]
-    fn interfaces_in_turn_are_written_every_two_minutes() {
-        let (mut status, mut writes) = (HardwareReportStatus::default(), Vec::new());
-        let refused = Sight::Turned { stage: NetbootStage::Refused, why: "why".to_owned(), client: None, uuid: None };
-        for second in (0..3600).step_by(4) {
-            let (mac, sight) =
-                if second % 8 == 0 { (MAC, asked(firmware())) } else { ("02:00:00:00:00:02", refused.clone()) };
-            if let Some(next) = add(&status, mac, &sight, at(second)) {
-                writes.push(second);
-                status = next;
-            }
-        }
-        assert!(writes.len() <= 30 && writes.windows(2).all(|pair| pair[1] - pair[0] >= 120), "{writes:?}");
-    }
-
-    #[test]
-    fn a_server_that_was_restarted_begins_anew() {
-        use NetbootStage::*;
-        let reset =
-            [(0, asked(firmware())), (2, Sight::Came(Program)), (40, asked(firmware())), (41, Sight::Came(Program))];
-        assert_eq!(written(&reset), [(0, Dhcp), (2, Program), (40, Dhcp), (41, Program)]);
-        let why = || "it is installed".to_owned();
-        let turned =
-            |second| (second, Sight::Turned { stage: LocalDisk, why: why(), client: Some(firmware()), uuid: None });
-        assert_eq!(
-            written(&[(0, Sight::Came(Agent)), turned(100), turned(101), turned(102), turned(900)]),
-            [(0, Agent), (100, LocalDisk), (900, LocalDisk)]
-        );
-    }
-
-    #[test]
-    fn a_refused_agent_is_told_once_in_a_while_and_beside_the_boot() {
-        let refused = |address: [u8; 4]| Sight::AgentRefused {
-            address: Some(address.into()),
-            reason: AgentRefusedReason::TokenUsedTwice,
-            why: "why".to_owned(),
-        };
-        let (mut status, mut writes) = (HardwareReportStatus::default(), 0);
-        for second in (0..3600).step_by(5) {
-            if let Some(next) = add(&status, MAC, &refused([10, 0, 0, 9]), at(second)) {
-                (status, writes) = (next, writes + 1);
-            }
-        }
-        assert_eq!(writes, 12);
-        let status = add(&status, MAC, &Sight::Came(NetbootStage::Agent), at(3500)).expect("news");
-        let said = told_since(Some(&status), Some(at(3200)));
-        assert!(said.contains("first asked at") && said.contains("at 10.0.0.9 was refused at"), "{said}");
-        assert!(!told_since(Some(&status), Some(at(3400))).contains("refused"), "of an earlier boot");
-        assert!(add(&status, MAC, &refused([10, 0, 0, 8]), at(3501)).is_some(), "from elsewhere");
-    }
-
-    #[test]
-    fn what_was_seen_is_told_by_the_clock_or_by_how_long_ago_it_was() {
-        let status = add(&HardwareReportStatus::default(), MAC, &asked(firmware()), at(0)).expect("news");
-        let (seen, now) = (status.netboot.as_ref(), told_now(&status, at(12)));
-        assert!(told(seen).contains(&format!("by {MAC} at 08:00:00Z, and has not")), "{}", told(seen));
-        assert!(now.contains(&format!("by {MAC} 12 s ago, and has not fetched")), "{now}");
-        assert!(told_now(&status, at(600)).contains("10 min ago"), "a clock that is behind, or a long wait");
-        assert!(told_now(&status, at(-5)).contains("0 s ago"));
-    }
-
-    #[test]
-    fn what_is_read_again_by_a_booted_system_is_no_boot() {
-        use NetbootStage::*;
-        let reads = [(0, Sight::Came(Kernel)), (30, Sight::Came(Agent)), (31, Sight::Came(Kernel))];
-        assert_eq!(written(&reads), [(0, Kernel), (30, Agent)]);
-    }
-
-    #[test]
-    fn a_guest_is_heard_at_each_start_and_seldom_between() {
-        let address: IpAddr = "10.88.0.50".parse().expect("an address");
-        let heard = |by, starts| Sight::Heard { address, by, starts };
-        let mut status = HardwareReportStatus::default();
-        let mut writes = Vec::new();
-        for (second, sight) in [
-            (0, heard(HeardBy::Dhcp, true)),
-            (3, heard(HeardBy::Dhcp, true)),
-            (4, heard(HeardBy::Metadata, true)),
-            (5, heard(HeardBy::Syslog, false)),
-            (300, heard(HeardBy::Dhcp, false)),
-            (340, heard(HeardBy::Dhcp, true)),
-            (941, heard(HeardBy::Syslog, false)),
-        ] {
-            if let Some(next) = add(&status, MAC, &sight, at(second)) {
-                writes.push(second);
-                status = next;
-            }
-        }
-        assert_eq!(writes, [0, 340, 941]);
-        assert_eq!(
-            status.guest.map(|guest| (guest.address, guest.by)),
-            Some(("10.88.0.50".to_owned(), HeardBy::Syslog))
-        );
-    }
-
-    fn any_sight() -> impl Strategy<Value = Sight> {
-        use NetbootStage::*;
-        let address: IpAddr = [10, 0, 0, 1].into();
-        prop_oneof![
-            any::<bool>().prop_map(|is_ipxe| asked(if is_ipxe { ipxe() } else { firmware() })),
-            prop::sample::select(vec![Program, Script, Kernel, Agent]).prop_map(Sight::Came),
-            prop::sample::select(vec![LocalDisk, Refused]).prop_map(|stage| Sight::Turned {
-                stage,
-                why: "why".to_owned(),
-                client: None,
-                uuid: None
-            }),
-            any::<bool>().prop_map(move |starts| Sight::Heard { address, by: HeardBy::Dhcp, starts }),
-        ]
-    }
-
-    proptest! {
-        /// The same, twice at once, is one write; times never go back; and a stage is told with the time at which it was seen.
-        #[test]
-        fn nothing_is_written_twice(sights in prop::collection::vec((0i64..400, any_sight()), 1..60)) {
-            let (mut status, mut second) = (HardwareReportStatus::default(), 0);
-            for (step, sight) in sights {
-                second += step;
-                if let Some(next) = add(&status, MAC, &sight, at(second)) {
-                    if let (Some(before), Some(after)) = (&status.netboot, &next.netboot) {
-                        prop_assert!(before.at.0 <= after.at.0 && after.began_at.0 <= after.at.0);
-                        prop_assert!(before.stage == after.stage || after.at.0 == at(second));
-                    }
-                    status = next;
-                }
-                prop_assert_eq!(add(&status, MAC, &sight, at(second)), None);
-            }
-        }
-    }
-}
+mod tests;
