@@ -82,6 +82,7 @@ fn what(sight: &Sight) -> &'static str {
         Sight::Agent { .. } => "Agent",
         Sight::AgentRefused { reason: AgentRefusedReason::TokenUsedTwice, .. } => "TokenUsedTwice",
         Sight::AgentRefused { reason: AgentRefusedReason::TlsRequired, .. } => "TLSRequired",
+        Sight::Unserved { .. } => "Unserved",
         Sight::Heard { .. } => "Guest",
     }
 }

@@ -127,7 +127,7 @@ impl Kept {
 /// Another replica has written what came later: a boot is not to begin anew by what was seen before.
 fn is_past(sight: &Sight, at: Timestamp, seen: &NetbootSeen) -> bool {
     let begins = match sight {
-        Sight::Asked { .. } | Sight::Turned { .. } => true,
+        Sight::Asked { .. } | Sight::Turned { .. } | Sight::Unserved { .. } => true,
         Sight::Came(_) => seen.stage > NetbootStage::Agent,
         Sight::Agent { .. } | Sight::AgentRefused { .. } | Sight::Heard { .. } => false,
     };

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::index::IndexKey;
+use crate::machine::gather::servers::shares_mac;
 use crate::work::Work;
 use crate::{Controller, clock, objects};
 use api::HardwareReport;
@@ -57,14 +58,16 @@ fn observe(c: &Controller, key: &Key, report: Arc<HardwareReport>) -> Observed {
         Some(_) => c.world.workflows.by(&IndexKey::names::<Hardware>("", &key.1)),
         None => c.world.workflows.all().into_iter().filter(|workflow| is_for(workflow, &agent)).collect(),
     };
-    let own = c.world.workflows.get(&key.0, &workflow_name(&agent));
+    let enrolled = c.world.workflows.get(&key.0, &workflow_name(&agent));
     let is_listed = |own: &Arc<Workflow>| workflows.iter().any(|there| name(&there.metadata) == name(&own.metadata));
-    let own = own.filter(|own| !is_listed(own));
+    let enrolled = enrolled.filter(|enrolled| !is_listed(enrolled));
+    let own = c.world.hardware.get(&key.0, &key.1);
     Observed {
+        same_mac: own.and_then(|own| shares_mac(c, &own)),
         report,
         hardware,
         rule_sets: c.world.rule_sets.all(),
-        workflows: workflows.iter().cloned().chain(own).collect(),
+        workflows: workflows.iter().cloned().chain(enrolled).collect(),
         namespace: c.inventory.clone(),
         discovers: c.discovers,
         unapproved: c.world.hardware.by(&IndexKey::Unapproved).len(),

@@ -23,6 +23,8 @@ pub enum IndexKey {
     Worker(String),
     /// The Hardware of this name.
     Server(String),
+    /// What tells that two Hardware have one MAC address.
+    SharesMac,
     /// A Hardware that no machine has claimed.
     Unclaimed,
     /// A Dpu of which nobody has said in which server it sits.

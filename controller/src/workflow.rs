@@ -1,7 +1,10 @@
 //! The controller's part in Workflows: their boot options, before the first action and after the last one
-//! ([`planner::workflow::prepare`]), and their Events ([`planner::workflow::story`]). All else of a Workflow's status is written by `boot`.
+//! ([`planner::workflow::prepare`]), that DHCP does not serve a server whose agent is awaited ([`planner::workflow::unserved`]), and their
+//! Events ([`planner::workflow::story`]). All else of a Workflow's status is written by `boot`.
 
 use crate::error::{Error, call};
+use crate::index::IndexKey;
+use crate::machine::gather::{self, servers::shares_mac};
 use crate::work::Work;
 use crate::{Controller, clock, objects};
 use api::tinkerbell::{Hardware, Job, Workflow};
@@ -9,7 +12,10 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::dynamic::ApiResource;
 use planner::meta::{name, uid};
-use planner::workflow::{Prepare, before, job_name, prepare};
+use planner::netboot::reason_since;
+use planner::netboot::report::is_of;
+use planner::reason::Reason;
+use planner::workflow::{Prepare, before, comes, job_name, prepare, tells, unserved};
 use runtime::queue::{Key, Next};
 use serde_json::{Value, json};
 
@@ -31,12 +37,13 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
         let before = before(&workflow, others.iter().flatten().map(AsRef::as_ref), now);
         let preparation = prepare(&workflow, hardware.as_deref(), found.as_ref(), before.as_ref(), now);
         let mut quiet = true;
-        if let Some(status) = preparation.status {
+        let not_served = || unserved(&workflow, reason(c, &workflow).as_ref(), now);
+        if let Some(status) = preparation.status.or_else(not_served) {
             let state = status.state.clone();
             let updated = Workflow { status: Some(status), ..Workflow::clone(&workflow) };
             let api = c.objects.namespaced(&key.0);
             objects::change_status(&api, &c.world.workflows, workflow.as_ref(), &updated).await?;
-            tracing::info!(workflow = key.1, state, "boot options");
+            tracing::info!(workflow = key.1, state, "its status is written");
             quiet = false;
         }
         if let Some(action) = &preparation.action {
@@ -49,6 +56,17 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     }
     c.world.look(Work::Workflow, key.clone());
     Ok(Next::Wait)
+}
+
+/// Why DHCP does not serve the server of an agent that is awaited; of a machine's own Workflow the machine tells.
+fn reason(c: &Controller, workflow: &Workflow) -> Option<Reason> {
+    let agents = if tells(workflow) { comes(workflow) } else { Vec::new() };
+    let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    agents.into_iter().flat_map(|agent| c.world.hardware.by(&IndexKey::agent(agent))).find_map(|hardware| {
+        let report = gather::report(c, Some(&hardware)).filter(|report| is_of(report, &hardware));
+        let seen = || reason_since(&hardware, report.as_ref()?.status.as_ref(), made);
+        shares_mac(c, &hardware).or_else(seen)
+    })
 }
 
 async fn act(c: &Controller, key: &Key, hardware: Option<&Hardware>, action: &Prepare) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use api::report::{HardwareReportStatus, HeardBy};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::attributes::AgentAttributes;
 use kube::{Api, ResourceExt};
-use planner::netboot::report::{is_of, told, told_refused};
+use planner::netboot::report::{is_of, told, told_refused, told_unserved};
 
 /// `Hardware` may be read where reports may not: then nothing is said.
 pub(super) async fn seen(cluster: &Cluster, hardware: &Hardware) -> Result<Vec<String>, Failure> {
@@ -26,6 +26,7 @@ fn lines(status: &HardwareReportStatus) -> Vec<String> {
     if let Some(seen) = &status.netboot {
         lines.push(format!("{}: {}", seen.at.0, told(Some(seen))));
     }
+    lines.extend(status.unserved.as_ref().map(told_unserved));
     if let Some(session) = status.session.as_ref().filter(|session| session.ended_at.is_none()) {
         let doing = session.doing.as_ref().map(|doing| format!(": {doing}")).unwrap_or_default();
         lines.push(format!("{}: the installer is at work{doing}", session.heard_at.0));

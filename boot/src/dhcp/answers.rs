@@ -38,9 +38,11 @@ impl Answers {
 
     fn tell(&mut self, seen: Seen, directory: &Directory) {
         let saw = |mac: &str, sight: Option<Sight>| {
-            // Of a stranger there is a sight where it was answered.
-            if let (Some(sight), Ok(subject)) = (sight, directory.by_mac_or_stranger(mac, true)) {
-                self.eyes.saw(&subject, sight);
+            let Some(sight) = sight else { return };
+            match directory.by_mac_or_stranger(mac, true) {
+                // Of a stranger there is a sight where DHCP is for strangers.
+                Ok(subject) => self.eyes.saw(&subject, sight),
+                Err(_) => directory.with_mac(mac).for_each(|each| self.eyes.saw_of(each, mac, sight.clone())),
             }
         };
         match seen {
@@ -59,10 +61,12 @@ impl Answers {
                     tracing::debug!(mac, why, "DHCP: not answered");
                 }
             }
-            Seen::Declined { mac, address } => {
+            Seen::Declined { mac, address, sight } => {
+                saw(&mac, sight);
                 tracing::warn!(mac, ?address, "DHCP: declined; somebody else has the address");
             }
-            Seen::Foreign { mac, server, address } => {
+            Seen::Foreign { mac, server, address, sight } => {
+                saw(&mac, sight);
                 tracing::warn!(
                     mac,
                     %server,

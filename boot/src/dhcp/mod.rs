@@ -37,10 +37,11 @@ pub use mode::{Mode, Modes};
 pub use pool::{Leases, Pool};
 
 use crate::replicas::Replicas;
+use api::report::DhcpUnservedReason;
 use dhcproto::v4::MessageType;
 use jiff::Timestamp;
 use planner::netboot::report::Sight;
-use planner::netboot::{Asked, Client, Directory, Programs, Verdict, Why};
+use planner::netboot::{Asked, Client, Directory, Programs, Unserved, Verdict, Why};
 use request::{Request, code, part};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -102,12 +103,14 @@ pub enum Seen {
     Declined {
         mac: String,
         address: Option<Ipv4Addr>,
+        sight: Option<Sight>,
     },
     /// A server that has its address from its Hardware took another DHCP server's.
     Foreign {
         mac: String,
         server: Ipv4Addr,
         address: Option<Ipv4Addr>,
+        sight: Option<Sight>,
     },
 }
 
@@ -136,8 +139,19 @@ fn mac_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
-fn not_answered(mac: &str, why: String) -> Outcome {
-    (None, Some(Seen::NotAnswered { mac: mac.to_owned(), why, sight: None }))
+/// Whose MAC address is no one Hardware's.
+fn not_known(request: &Request, mac: &str, why: &Why) -> Outcome {
+    let cause = || Unserved::new(DhcpUnservedReason::SameMacAddress, why.to_string());
+    let is_shared = matches!(why, Why::SameMac { .. }) && client_of(request).asked != Asked::AddressOnly;
+    let sight = is_shared.then(|| Sight::Unserved { cause: cause(), uuid: sight::uuid(request) });
+    (None, Some(Seen::NotAnswered { mac: mac.to_owned(), why: why.to_string(), sight }))
+}
+
+/// A server that may be answered, and cannot be.
+fn unserved(request: &Request, mac: &str, verdict: &Verdict, cause: Unserved) -> Outcome {
+    let why = cause.message.clone();
+    let sight = sight::unserved(request, verdict, cause);
+    (None, Some(Seen::NotAnswered { mac: mac.to_owned(), why, sight }))
 }
 
 /// A server that the inventory knows, and that may not boot.

@@ -11,6 +11,7 @@ use crate::replicas::Replicas;
 use ipnet::Ipv4Net;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv4Addr;
 use std::str::FromStr;
@@ -95,6 +96,12 @@ struct Lease {
     /// Empty: nobody's, for it was declined.
     mac: String,
     until: Timestamp,
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
 }
 
 /// What was given.

@@ -8,11 +8,12 @@
 
 use super::request::Request;
 use super::{
-    Answer, Arrival, Asked, Config, Outcome, PROXY_PORT, SERVER_PORT, Seen, client_of, destination, mac_of,
-    not_answered, reply, sight, turned_away,
+    Answer, Arrival, Asked, Config, Outcome, PROXY_PORT, SERVER_PORT, Seen, client_of, destination, mac_of, not_known,
+    reply, sight, turned_away, unserved,
 };
+use api::report::DhcpUnservedReason;
 use dhcproto::v4::MessageType;
-use planner::netboot::{Directory, Verdict, verdict};
+use planner::netboot::{Directory, Unserved, Verdict, verdict};
 
 pub(super) fn answer(
     config: &Config,
@@ -33,7 +34,7 @@ pub(super) fn answer(
     let mac = mac_of(&request.mac);
     let subject = match directory.by_mac_or_stranger(&mac, auto) {
         Ok(subject) => subject,
-        Err(why) => return not_answered(&mac, why.to_string()),
+        Err(why) => return not_known(request, &mac, &why),
     };
     let said = verdict(&subject).for_server(&subject, sight::uuid(request).as_deref());
     if let Verdict::Nothing(why) = &said {
@@ -42,8 +43,8 @@ pub(super) fn answer(
     let made = reply::without_address(config, request, kind, &subject, &client, &said);
     let (bytes, file) = match made {
         Ok((bytes, Some(file))) => (bytes, Some(file)),
-        Ok((_, None)) => return not_answered(&mac, "no boot program is known for its architecture".to_owned()),
-        Err(why) => return not_answered(&mac, why),
+        Ok((_, None)) => return unserved(request, &mac, &said, reply::no_program(&client)),
+        Err(why) => return unserved(request, &mac, &said, Unserved::new(DhcpUnservedReason::DhcpRefused, why)),
     };
     let to = match arrival.port {
         PROXY_PORT if request.giaddr.is_unspecified() => arrival.from,

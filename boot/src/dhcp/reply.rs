@@ -3,11 +3,12 @@
 use super::request::{Request, code};
 use super::reservation::Reservation;
 use super::{Config, server_id};
+use api::report::DhcpUnservedReason;
 use api::tinkerbell::hardware::Dhcp;
 use dhcproto::v4::{DhcpOption, DhcpOptions, Flags, HType, Message, MessageType, Opcode, OptionCode, UnknownOption};
 use dhcproto::{Encodable, Encoder};
 use ipnet::Ipv4Net;
-use planner::netboot::{Asked, BootFile, Client, Subject, Verdict, boot_file};
+use planner::netboot::{Asked, BootFile, Client, Subject, Unserved, Verdict, boot_file};
 use std::net::Ipv4Addr;
 
 /// Of a Hardware that names no time; upstream sends 0, which some clients take for a lease that is over.
@@ -259,6 +260,11 @@ fn own_file(reply: &mut Message, subject: &Subject<'_>) -> Option<String> {
         reply.set_fname_str(&file);
     }
     Some(file)
+}
+
+pub(super) fn no_program(client: &Client) -> Unserved {
+    let why = format!("no boot program is known for {client}");
+    Unserved::new(DhcpUnservedReason::NoBootProgram, why)
 }
 
 fn boot_file_is_script(config: &Config, client: &Client) -> bool {

@@ -11,13 +11,14 @@
 use super::pool::{LEASE_SECONDS, Leases, Pool, pool_of};
 use super::request::{Request, code};
 use super::{
-    Answer, Config, Outcome, RELAY_LINK, Seen, client_of, destination, mac_of, not_answered, reply, server_id, sight,
-    turned_away,
+    Answer, Config, Outcome, RELAY_LINK, Seen, client_of, destination, mac_of, not_known, reply, server_id, sight,
+    turned_away, unserved,
 };
+use api::report::DhcpUnservedReason;
 use dhcproto::v4::MessageType;
 use ipnet::Ipv4Net;
 use jiff::Timestamp;
-use planner::netboot::{Asked, Directory, Subject, Verdict, verdict};
+use planner::netboot::{Asked, Directory, Subject, Unserved, Verdict, verdict};
 use std::net::Ipv4Addr;
 
 pub(super) fn answer(
@@ -28,33 +29,33 @@ pub(super) fn answer(
     now: Timestamp,
 ) -> Outcome {
     let mac = mac_of(&request.mac);
-    let silent = |why: String| not_answered(&mac, why);
     let client = client_of(request);
     let pool = pool_of(&config.pools, request, config.replicas.own);
     // Of strangers those that boot from the network, and what they have booted.
     let boots = client.asked != Asked::AddressOnly || leases.has(&mac, now);
     let subject = match directory.by_mac_or_stranger(&mac, pool.is_some() && boots) {
         Ok(subject) => subject,
-        Err(why) => return silent(why.to_string()),
+        Err(why) => return not_known(request, &mac, &why),
     };
     let said = verdict(&subject).for_server(&subject, sight::uuid(request).as_deref());
     if let Verdict::Nothing(why) = &said {
         return turned_away(request, &mac, &said, why);
     }
+    let silent = |cause: Unserved| unserved(request, &mac, &said, cause);
     if subject.interface.disable_dhcp == Some(true) {
-        return silent(format!("disableDhcp is true for the interface {mac}"));
+        return silent(refused(format!("disableDhcp is true for the interface {mac}")));
     }
     let is_other = |address: Ipv4Addr| config.replicas.has(address) || directory.has_address(address.into());
     let reservation = match pool.filter(|_| has_no_address(&subject)) {
         Some(pool) => match leases.offer((pool, &config.replicas), request, &mac, is_other, now) {
             Some(address) => Ok(Reservation::of_pool(pool, address)),
-            None => Err("all addresses of the pool are taken".to_owned()),
+            None => Err(Unserved::new(DhcpUnservedReason::DhcpPoolFull, format!("all addresses of the pool {pool} are taken"))),
         },
-        None => Reservation::of(&subject).and_then(|found| found.on_link_of(request, &subject)),
+        None => Reservation::of(&subject).and_then(|found| found.on_link_of(request, &subject)).map_err(refused),
     };
     let reservation = match reservation {
         Ok(reservation) => reservation,
-        Err(why) => return silent(why),
+        Err(cause) => return silent(cause),
     };
     let us = server_id(config, request);
     let asked_for = request.address(code::REQUESTED_ADDRESS);
@@ -65,10 +66,18 @@ pub(super) fn answer(
         Decision::Answer(kind) => kind,
         Decision::Declined => {
             asked_for.iter().for_each(|address| leases.decline(*address, &mac, now));
-            return (None, Some(Seen::Declined { mac, address: asked_for }));
+            let message = format!("the server declined address {}: somebody else has it", told(asked_for));
+            let cause = Unserved::new(DhcpUnservedReason::DhcpAddressInUse, message);
+            let sight = sight::unserved(request, &said, Unserved { address: asked_for, ..cause });
+            return (None, Some(Seen::Declined { mac, address: asked_for, sight }));
         }
         Decision::Foreign(server) if config.replicas.has(server) => return (None, None),
-        Decision::Foreign(server) => return (None, Some(Seen::Foreign { mac, server, address: asked_for })),
+        Decision::Foreign(server) => {
+            let message = format!("the server took address {} of DHCP server {server}", told(asked_for));
+            let cause = Unserved::new(DhcpUnservedReason::ForeignDhcp, message);
+            let sight = sight::unserved(request, &said, Unserved { server: Some(server), address: asked_for, ..cause });
+            return (None, Some(Seen::Foreign { mac, server, address: asked_for, sight }));
+        }
         Decision::Nothing => return (None, None),
     };
     if kind == MessageType::Ack && reservation.lease.is_some() {
@@ -76,7 +85,7 @@ pub(super) fn answer(
     }
     let (bytes, file) = match reply::with_address(config, request, kind, &subject, &reservation, &client, &said) {
         Ok(made) => made,
-        Err(why) => return silent(why),
+        Err(why) => return silent(refused(why)),
     };
     let with = match kind {
         MessageType::Offer => "OFFER",
@@ -85,9 +94,21 @@ pub(super) fn answer(
     };
     let to = destination(request, kind);
     let address = Some(reservation.address);
-    let sight = sight::sight(request, &client, &said, Some(kind), address);
+    let boots = said == Verdict::Boot && client.asked != Asked::AddressOnly && kind != MessageType::Nak;
+    let sight = match boots && file.is_none() {
+        true => sight::unserved(request, &said, reply::no_program(&client)),
+        false => sight::sight(request, &client, &said, Some(kind), address),
+    };
     let seen = Seen::Answered { mac, with, address, file, sight };
     (Some(Answer { bytes, to }), Some(seen))
+}
+
+fn refused(why: String) -> Unserved {
+    Unserved::new(DhcpUnservedReason::DhcpRefused, why)
+}
+
+fn told(address: Option<Ipv4Addr>) -> String {
+    address.map_or_else(|| "that is not known".to_owned(), |address| address.to_string())
 }
 
 enum Decision {

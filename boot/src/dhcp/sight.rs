@@ -1,10 +1,11 @@
 //! What a packet tells of its server.
 
+use super::client_of;
 use super::request::{Request, code};
 use api::report::{HeardBy, NetbootStage};
 use dhcproto::v4::MessageType;
 use planner::netboot::report::Sight;
-use planner::netboot::{Asked, Client, Verdict};
+use planner::netboot::{Asked, Client, Unserved, Verdict};
 use std::net::Ipv4Addr;
 
 /// `kind`: how it is answered; `None`: not.
@@ -31,6 +32,12 @@ pub(super) fn sight(
         (Verdict::LocalDisk(why), _) => turned(NetbootStage::LocalDisk, why.to_string()),
         (Verdict::AddressOnly(why) | Verdict::Nothing(why), _) => turned(NetbootStage::Refused, why.to_string()),
     }
+}
+
+/// That DHCP does not serve this server, if it is one that boots, or that has booted the installer: no one waits for any other.
+pub(super) fn unserved(request: &Request, verdict: &Verdict, cause: Unserved) -> Option<Sight> {
+    let is_awaited = client_of(request).asked != Asked::AddressOnly || *verdict == Verdict::Boot;
+    is_awaited.then(|| Sight::Unserved { cause, uuid: uuid(request) })
 }
 
 /// Option 97 (RFC 4578, 2.3): the SMBIOS UUID as its bytes are stored, of which the first three fields are little-endian (SMBIOS 2.6,

@@ -1,6 +1,6 @@
 //! What machines run on, and who may claim it.
 
-use super::namespace_of;
+use super::{namespace_of, shares_mac};
 use crate::bmc::of_server;
 use crate::cache::key;
 use crate::index::IndexKey;
@@ -14,9 +14,14 @@ use kube::runtime::watcher;
 use planner::dpu::went_back::is_asked;
 use planner::enrol::is_unapproved;
 use planner::network::chassis::reported;
+use std::sync::Arc;
 
 pub(crate) fn claimed_by(hardware: &Hardware) -> Option<&String> {
     hardware.metadata.annotations.as_ref()?.get(labels::CLAIMED_BY)
+}
+
+fn macs(hardware: &Hardware) -> impl Iterator<Item = &String> {
+    hardware.spec.interfaces.iter().filter_map(|interface| interface.dhcp.as_ref()?.mac.as_ref())
 }
 
 impl Kind for Hardware {
@@ -28,8 +33,7 @@ impl Kind for Hardware {
         // Of no other kind is a UID that of a machine and of a Job.
         let job = self.metadata.annotations.as_ref().and_then(|all| all.get(labels::JOB));
         let owners = claimed_by(self).into_iter().chain(job).map(|uid| IndexKey::owner(uid));
-        let macs = self.spec.interfaces.iter().filter_map(|interface| interface.dhcp.as_ref()?.mac.as_ref());
-        let agents = self.spec.agent_id.iter().chain(macs).map(|agent| IndexKey::agent(agent));
+        let agents = self.spec.agent_id.iter().chain(macs(self)).map(|agent| IndexKey::agent(agent));
         let waits = is_unapproved(self).then_some(IndexKey::Unapproved);
         let bmc = of_server(self).map(|bmc| IndexKey::names::<Machine>("", bmc));
         let unclaimed = claimed_by(self).is_none().then_some(IndexKey::Unclaimed);
@@ -43,6 +47,8 @@ impl Kind for Hardware {
         world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Self>("", name));
         of_server(self).into_iter().for_each(|bmc| world.jobs_of(bmc));
         world.workflows_prepared_on(name);
+        world.workflows_that_await(self);
+        world.those_with_a_mac_of(self);
         // Its report says whether it is approved; other reports may wait for its place, or for its MAC addresses.
         world.enrolment_of(namespace_of(&self.metadata), name);
         world.enrolments_of_strangers();
@@ -63,7 +69,8 @@ impl Kind for HardwareReport {
 
     fn index(&self) -> Vec<IndexKey> {
         let has_hardware = self.metadata.owner_references.iter().flatten().next().is_some();
-        if has_hardware { Vec::new() } else { vec![IndexKey::Unapproved] }
+        let told = self.status.iter().flat_map(|status| &status.conditions).map(|told| told.reason.as_str());
+        shares_mac(told).into_iter().chain((!has_hardware).then_some(IndexKey::Unapproved)).collect()
     }
 
     fn wake(&self, world: &World) {
@@ -75,6 +82,7 @@ impl Kind for HardwareReport {
         }
         let hardware = world.hardware.get(namespace, name);
         hardware.iter().filter_map(|hardware| claimed_by(hardware)).for_each(|uid| world.machine_by_uid(uid));
+        hardware.iter().for_each(|hardware| world.workflows_that_await(hardware));
     }
 }
 
@@ -122,6 +130,29 @@ impl Kind for Dpu {
 }
 
 impl World {
+    /// What waits for an agent of this server tells why none comes.
+    fn workflows_that_await(&self, hardware: &Hardware) {
+        for agent in hardware.spec.agent_id.iter().chain(macs(hardware)) {
+            self.look_at_each(Work::Workflow, &self.workflows, &IndexKey::agent(agent));
+        }
+    }
+
+    /// Hardware with one MAC address are told of each other; and whatever tells of such may do so no longer.
+    fn those_with_a_mac_of(&self, hardware: &Hardware) {
+        let is_other = |other: &Arc<Hardware>| other.metadata.name != hardware.metadata.name;
+        for other in macs(hardware).flat_map(|mac| self.hardware.by(&IndexKey::agent(mac))).filter(is_other) {
+            self.enrolment_of(namespace_of(&other.metadata), other.metadata.name.as_deref().unwrap_or_default());
+            self.workflows_that_await(&other);
+            match claimed_by(&other) {
+                Some(uid) => self.of_machine(uid),
+                None => self.machines_without_hardware(),
+            }
+        }
+        self.look_at_each(Work::Machine, &self.machines, &IndexKey::SharesMac);
+        self.look_at_each(Work::Workflow, &self.workflows, &IndexKey::SharesMac);
+        self.look_at_each(Work::Enrolment, &self.reports, &IndexKey::SharesMac);
+    }
+
     /// What is made for the agent of this server, and told of its Hardware, if anything was seen of it.
     pub(super) fn enrolment_of(&self, namespace: &str, report: &str) {
         if self.reports.get(namespace, report).is_some() {

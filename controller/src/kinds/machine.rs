@@ -1,6 +1,6 @@
 //! Machines, and who wakes them.
 
-use super::{label, namespace_of, own_uid, users};
+use super::{label, namespace_of, own_uid, shares_mac, users};
 use crate::cache::key;
 use crate::index::IndexKey;
 use crate::snapshots::VolumeSnapshot;
@@ -24,6 +24,7 @@ impl Kind for BareMetalMachine {
         all.extend(template.map(|name| IndexKey::names::<Template>(namespace, name)));
         all.extend(self.spec.interfaces.iter().flat_map(|interface| named_by_interface(self, interface)));
         all.extend(self.spec.node_name.iter().map(|node| IndexKey::names::<Node>("", node)));
+        all.extend(shares_mac(self.status.iter().flat_map(|status| &status.conditions).map(|told| told.reason.as_str())));
         all
     }
 

@@ -21,6 +21,7 @@ use crate::index::IndexKey;
 use api::attachment::OwnerReference;
 use api::labels;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::netboot::SAME_MAC;
 
 fn label(meta: &ObjectMeta, label: &str) -> Option<String> {
     meta.labels.as_ref()?.get(label).cloned()
@@ -61,6 +62,11 @@ pub(crate) fn is_image(owner: &OwnerReference) -> bool {
 /// A pod's, on an ordinary node or on a machine.
 pub(crate) fn is_pod(owner: &OwnerReference) -> bool {
     owner.kind == "Pod"
+}
+
+/// Of what has conditions with these reasons.
+fn shares_mac<'a>(mut reasons: impl Iterator<Item = &'a str>) -> Option<IndexKey> {
+    reasons.any(|reason| reason == SAME_MAC).then_some(IndexKey::SharesMac)
 }
 
 fn namespace_of(meta: &ObjectMeta) -> &str {

@@ -1,7 +1,7 @@
 //! What a machine is installed by: Templates, wherever machines are, and the Workflows of the inventory; the rule sets by which such are
 //! made; and the Jobs there.
 
-use super::{made_for, namespace_of, own_uid};
+use super::{made_for, namespace_of, own_uid, shares_mac};
 use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::{InstallSeed, Objects};
@@ -11,6 +11,7 @@ use api::labels;
 use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow, WorkflowRuleSet};
 use kube::Api;
 use kube::runtime::watcher;
+use planner::workflow::{comes, is_prepared, tells};
 use std::sync::Arc;
 
 impl Kind for Template {
@@ -32,12 +33,17 @@ impl Kind for Workflow {
 
     fn index(&self) -> Vec<IndexKey> {
         let hardware = self.spec.hardware_ref.iter().map(|name| IndexKey::names::<Hardware>("", name));
-        made_for(&self.metadata).map(IndexKey::Owner).chain(hardware).collect()
+        // Of a machine's own the machine tells what it waits for.
+        let awaited = if tells(self) { comes(self) } else { Vec::new() };
+        let awaited = awaited.into_iter().map(IndexKey::agent);
+        let told = self.status.iter().flat_map(|status| &status.conditions).filter_map(|told| told.reason.as_deref());
+        let owners = made_for(&self.metadata).map(IndexKey::Owner);
+        owners.chain(hardware).chain(awaited).chain(shares_mac(told)).collect()
     }
 
     /// One that is no machine's keeps its server from being claimed while it runs, and is told of.
     fn wake(&self, world: &World) {
-        if planner::workflow::is_prepared(self) || planner::workflow::tells(self) {
+        if is_prepared(self) || tells(self) {
             world.look(Work::Workflow, key(&self.metadata));
         }
         world.of_maker(&self.metadata);
@@ -127,7 +133,7 @@ impl World {
     /// The Workflows of this Hardware whose boot options are at work.
     pub(crate) fn workflows_prepared_on(&self, hardware: &str) {
         for workflow in &self.workflows_of(hardware) {
-            if planner::workflow::is_prepared(workflow) {
+            if is_prepared(workflow) {
                 self.look(Work::Workflow, key(&workflow.metadata));
             }
         }

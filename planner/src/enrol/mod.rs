@@ -26,9 +26,10 @@ pub use enrolled::workflow_name;
 
 use crate::event::{self, Event};
 use crate::meta::name;
+use crate::netboot::reason_since;
 use crate::netboot::report::is_of;
 use crate::reason::{Blocked, Reason};
-use api::conditions::{self, APPROVED, ConditionStatus, ENROLLED, FIELDS_SERVED};
+use api::conditions::{self, APPROVED, ConditionStatus, DHCP_SERVED, ENROLLED, FIELDS_SERVED};
 use api::report::HardwareReportStatus;
 use api::tinkerbell::attributes::AgentAttributes;
 use api::tinkerbell::{Hardware, Workflow, WorkflowRuleSet};
@@ -50,6 +51,8 @@ pub struct Observed {
     pub report: Arc<HardwareReport>,
     /// All Hardware with the identifier of the agent, or with a MAC address that the agent reports.
     pub hardware: Vec<Arc<Hardware>>,
+    /// Of the Hardware that the report is of: why nobody who asks by the MAC address is answered by which it boots from the network.
+    pub same_mac: Option<Reason>,
     pub rule_sets: Vec<Arc<WorkflowRuleSet>>,
     /// Of that Hardware, and those that have a task for the agent.
     pub workflows: Vec<Arc<Workflow>>,
@@ -92,6 +95,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let status = o.report.status.clone().unwrap_or_default();
     let mut told = Told { conditions: status.conditions.clone(), now };
     tell_unserved(o, &mut told);
+    tell_dhcp(o, &mut told);
     let (Some(agent), Some(attributes)) = (&status.agent_id, &status.attributes) else {
         return Plan { status: told.status(o), ..Plan::default() };
     };
@@ -121,6 +125,16 @@ fn tell_unserved(o: &Observed, told: &mut Told) {
     }
     let hardware = name(&o.report.metadata).to_owned();
     told.not(FIELDS_SERVED, Blocked::FieldsNotServed { hardware, fields: fields.join("; ") }.into());
+}
+
+/// Why DHCP does not serve the server.
+fn tell_dhcp(o: &Observed, told: &mut Told) {
+    let hardware = own(o).filter(|hardware| is_of(&o.report, hardware));
+    let seen = |hardware| reason_since(hardware, o.report.status.as_ref(), None);
+    match hardware.and_then(|hardware| o.same_mac.clone().or_else(|| seen(hardware))) {
+        None => conditions::remove(&mut told.conditions, DHCP_SERVED),
+        Some(reason) => told.not(DHCP_SERVED, reason),
+    }
 }
 
 fn decide(o: &Observed, agent: &str, attributes: &AgentAttributes, told: &mut Told) -> Option<Act> {

@@ -48,6 +48,7 @@ fn observed(report: HardwareReport) -> Observed {
     Observed {
         report: Arc::new(report),
         hardware: Vec::new(),
+        same_mac: None,
         rule_sets: Vec::new(),
         workflows: Vec::new(),
         namespace: "inventory".to_owned(),

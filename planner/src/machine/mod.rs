@@ -39,7 +39,7 @@ mod volumes;
 pub use crate::meta::target;
 pub use crate::vnic::is_port_of;
 pub use asks::{asks_for, needs_fresh_machine, needs_machine_of_this_moment};
-pub use claim::strategy::confirm_bare;
+pub use claim::strategy::{confirm_bare, netboot_mac};
 pub use install::foreign as foreign_workflow;
 pub use install::is_read as reads_cloud_init;
 pub use named::{SEED_DISK, claim_name, import_name, is_by_disk, is_users_own, vnic_name};

@@ -57,6 +57,8 @@ pub struct Belongings {
     /// The Hardware that is claimed by this machine (two while it moves). While there is none: one that it may claim, and where none
     /// will do, or the machine is gone, the whole inventory.
     pub hardware: Vec<Arc<Hardware>>,
+    /// By the name of one of that Hardware: why nobody who asks by the MAC address is answered by which it boots from the network.
+    pub same_mac: BTreeMap<String, Reason>,
     pub policies: Vec<Arc<HardwarePolicy>>,
     /// The DPUs of that Hardware.
     pub dpus: Vec<DpuSeen>,

@@ -23,7 +23,7 @@ mod unserved;
 pub use directory::{Directory, Subject};
 pub use firmware::{Asked, BootFile, Client, Programs, boot_file};
 pub use server::other_server;
-pub use unserved::{Unserved, reason_since, same_mac};
+pub use unserved::{SAME_MAC, Unserved, reason_since, same_mac};
 
 use crate::erase;
 use crate::install::{self, Phase, Record};

@@ -14,6 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+/// The name of [`same_mac`]'s reason.
+pub const SAME_MAC: &str = "SameMacAddress";
+
 /// What the boot service says of a server that it does not serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unserved {

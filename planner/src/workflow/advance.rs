@@ -4,10 +4,10 @@ use super::document::Rendered;
 use super::ended::{self, Why};
 use super::extras::{EXTRAS, Extras};
 use super::references::References;
-use super::status::{AGENT_AWAITED, QUEUED, set};
+use super::status::{AGENT_AWAITED, NOT_SERVED, QUEUED, set};
 use super::turn::{first_agent, open};
 use super::{boots_are_asked, is_terminal, later, render, state, state_of, timeout_of};
-use api::tinkerbell::workflow::{Workflow, WorkflowStatus};
+use api::tinkerbell::workflow::{Workflow, WorkflowCondition, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -180,7 +180,8 @@ fn end(mut status: WorkflowStatus, now: Timestamp) -> Advance {
 fn last_heard(status: &WorkflowStatus) -> Option<Timestamp> {
     let actions = status.tasks.iter().flat_map(|task| &task.actions);
     let times = actions.flat_map(|action| [&action.execution_start, &action.execution_stop]);
-    let conditions = status.conditions.iter().filter(|condition| condition.type_ != AGENT_AWAITED);
+    let is_of_agents = |condition: &&WorkflowCondition| [AGENT_AWAITED, NOT_SERVED].contains(&condition.type_.as_str());
+    let conditions = status.conditions.iter().filter(|condition| !is_of_agents(condition));
     let begins = || conditions.filter_map(|condition| condition.time.as_ref()).map(|time| time.0).max();
     times.flatten().map(|time| time.0).max().or_else(begins)
 }

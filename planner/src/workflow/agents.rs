@@ -51,7 +51,7 @@ pub fn at_work(workflow: &Workflow) -> Vec<(&str, Option<Timestamp>)> {
 }
 
 /// Each agent that could do something of this Workflow now, if it did nothing else.
-fn awaited(workflow: &Workflow) -> Vec<&str> {
+pub(super) fn awaited(workflow: &Workflow) -> Vec<&str> {
     let Some((status, extras)) = served_now(workflow) else { return Vec::new() };
     open(status, &extras).into_iter().map(|(task, _)| status.tasks[task].agent_id.as_str()).collect()
 }

@@ -15,6 +15,7 @@
 //! | `again.rs` | what is served again, and how often |
 //! | `ended.rs` | the end of a run that did not succeed |
 //! | `agents.rs` | an agent that is at another Workflow, or no longer heard |
+//! | `unserved.rs` | a server that DHCP does not serve, so that its agent does not come |
 //! | `status.rs` | what a status tells beside its tasks |
 //! | `story.rs` | its Events |
 //! | `older.rs` | the same for workers of the older generation, by names |
@@ -56,6 +57,7 @@ mod story;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod unserved;
 mod values;
 mod yaml;
 
@@ -69,6 +71,7 @@ pub use render::{plain, render};
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};
 pub use story::{story, tells};
+pub use unserved::{comes, unserved};
 
 use api::tinkerbell::workflow::{Action, Task, Workflow};
 use jiff::{SignedDuration, Timestamp};

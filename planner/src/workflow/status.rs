@@ -13,6 +13,9 @@ pub(super) const AGENT_LOST: &str = "AgentLost";
 /// Nobody has asked for the next action for long.
 pub(super) const AGENT_AWAITED: &str = "AgentAwaited";
 
+/// DHCP does not serve the server of an agent that is awaited.
+pub(super) const NOT_SERVED: &str = "ServerNotServed";
+
 /// The time of a condition that says the same as before stays.
 pub(super) fn set(status: &mut WorkflowStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
     let new = WorkflowCondition {

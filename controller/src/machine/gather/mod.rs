@@ -107,6 +107,7 @@ pub(crate) async fn belongings(
         vnics: vnics(c, owner, namespace, &asked.vnics),
         ..Belongings::default()
     };
+    own.same_mac = servers::same_mac(c, &own.hardware);
     own.dpus = dpus(c, own_dpus(c, &own)).await?;
     for pod in world.holder_pods.by(owner) {
         let event = pod_event(c, &pod, memo).await?;

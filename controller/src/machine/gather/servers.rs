@@ -15,7 +15,7 @@ use crate::work::Work;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, HardwareReport, labels};
 use planner::machine::observed::{Belongings, Observed, has_finalizer, name};
-use planner::machine::{claim, foreign_workflow};
+use planner::machine::{claim, foreign_workflow, netboot_mac};
 use planner::reason::Reason;
 use runtime::queue::Key;
 use std::collections::BTreeMap;
@@ -34,6 +34,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
             let of_it = dpus(c, dpus_of(c, &hardware)).await?;
             o.own.dpus = of_it.into_iter().chain(unassigned.iter().cloned()).collect();
             o.own.hardware = vec![hardware.clone()];
+            o.own.same_mac = same_mac(c, &o.own.hardware);
             o.unfit = unfit(c, (Work::Machine, &machine), o);
             o.busy = busy(c, &machine, &o.own.hardware);
             o.reports = reports(c, o);
@@ -55,6 +56,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
 /// All servers and DPUs; of no BMC anything is read here.
 pub(crate) async fn inventory(c: &Controller, own: &mut Belongings) -> Result<(), Error> {
     own.hardware = c.world.hardware.all();
+    own.same_mac = same_mac(c, &own.hardware);
     own.dpus = dpus(c, c.world.dpus.all()).await?;
     Ok(())
 }
@@ -92,6 +94,17 @@ fn reports(c: &Controller, o: &Observed) -> BTreeMap<String, Arc<HardwareReport>
     }
     let of = |hardware: &Arc<Hardware>| Some((name(&hardware.metadata).to_owned(), report(c, Some(hardware))?));
     o.hardware.iter().filter_map(of).collect()
+}
+
+/// Of each of these Hardware, by its name: that another one has the MAC address by which it boots from the network.
+pub(crate) fn same_mac(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, Reason> {
+    let shared = |hardware: &Arc<Hardware>| Some((name(&hardware.metadata).to_owned(), shares_mac(c, hardware)?));
+    hardware.iter().filter_map(shared).collect()
+}
+
+pub(crate) fn shares_mac(c: &Controller, hardware: &Hardware) -> Option<Reason> {
+    let mac = netboot_mac(hardware)?;
+    planner::netboot::same_mac(hardware, mac, c.world.hardware.by(&IndexKey::agent(mac)))
 }
 
 /// Of the Dpus that the choice is among: those on whose chassis the machine's VNics cannot be.

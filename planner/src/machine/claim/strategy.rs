@@ -33,7 +33,7 @@ pub(super) fn strategy(o: &Observed, hardware: &Hardware, dpu: Option<&DpuSeen>)
     if agent(hardware).is_none() {
         return Err(Blocked::NoNetbootInterface { hardware: hardware_name() }.into());
     }
-    Ok(BootStrategy::Workflow)
+    o.same_mac.get(&hardware_name()).map_or(Ok(BootStrategy::Workflow), |reason| Err(reason.clone()))
 }
 
 fn is_named(spec: &BareMetalMachineSpec, hardware: &str) -> bool {
@@ -88,6 +88,11 @@ pub(in crate::machine) fn agent(hardware: &Hardware) -> Option<String> {
     let interface = netboot(hardware)?;
     let own = hardware.spec.agent_id.clone().filter(|id| !id.is_empty());
     own.or_else(|| Some(interface.dhcp.as_ref()?.mac.as_ref()?.to_ascii_lowercase()))
+}
+
+/// The MAC address by which the server boots from the network.
+pub fn netboot_mac(hardware: &Hardware) -> Option<&str> {
+    netboot(hardware)?.dhcp.as_ref()?.mac.as_deref()
 }
 
 /// The interface by which the server boots from the network: the first that may by itself, else the first that DHCP answers on.

@@ -135,9 +135,12 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp, dr
             let (by, what) = (format!("Workflow '{workflow}'"), format!("action '{action}' ({at} of {of})"));
             End::Waits(Waiting::Erasing { hardware: hardware_name, by, what }.into())
         }
-        Run::NetbootNotTaken(seen) => End::Not(format!(
-            "the host was powered on to boot from the network, and no agent asked for an action {nothing}: {seen}"
-        )),
+        Run::NetbootNotTaken { seen, cause } => {
+            let why = cause.map_or(seen, |cause| cause.message());
+            End::Not(format!(
+                "the host was powered on to boot from the network, and no agent asked for an action {nothing}: {why}"
+            ))
+        }
         Run::InstallerLost { action } => End::Not(format!("the agent has not begun action '{action}' {nothing}")),
         Run::PowerLost => End::Not(bare::power_lost()),
         Run::AgentLost(message) => End::Waits(Waiting::AgentLost { workflow, message }.into()),

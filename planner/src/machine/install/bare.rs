@@ -13,7 +13,7 @@ use crate::machine::steps::{Outcome, Step};
 use crate::machine::{boot, guest, netboot};
 use crate::meta::{name, uid};
 use crate::netboot::report::{netboot_since, told_since};
-use crate::netboot::{Why, other_server};
+use crate::netboot::{Why, other_server, reason_since};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::verbs::forbids_start;
 use crate::workflow;
@@ -27,6 +27,8 @@ const LIMIT: SignedDuration = SignedDuration::from_mins(20);
 const COMES_BACK: SignedDuration = SignedDuration::from_mins(5);
 /// After that its host is powered off and on, so often for one Workflow.
 const RESETS: u32 = 2;
+/// Of a machine that no longer exists nothing is looked at when another Hardware changes.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 /// A server that lost its power in an installation is powered on again so often.
 pub(in crate::machine) const POWER_ONS: u32 = 3;
 
@@ -86,8 +88,11 @@ pub(in crate::machine) enum Run {
         at: usize,
         of: usize,
     },
-    /// The limits, after which nothing goes on by itself.
-    NetbootNotTaken(String),
+    /// The limits, after which nothing goes on by itself. `cause`: why DHCP does not serve the server, if that is it.
+    NetbootNotTaken {
+        seen: String,
+        cause: Option<Reason>,
+    },
     InstallerLost {
         action: String,
     },
@@ -107,7 +112,8 @@ fn reason(run: Run, hardware: &Hardware, workflow: &Workflow) -> Reason {
         Run::Comes(reason) => reason,
         Run::NetbootAwaited(seen) => Waiting::NetbootAwaited { hardware, seen }.into(),
         Run::At { action, at, of } => Waiting::Installing { workflow, action, at, of }.into(),
-        Run::NetbootNotTaken(seen) => Failed::NetbootNotTaken { hardware, seen }.into(),
+        Run::NetbootNotTaken { cause: Some(cause), .. } => cause,
+        Run::NetbootNotTaken { seen, cause: None } => Failed::NetbootNotTaken { hardware, seen }.into(),
         Run::InstallerLost { action } => Failed::InstallerLost { workflow, action }.into(),
         Run::WrongServer { told, expected } => Blocked::WrongServerBooted { hardware, told, expected }.into(),
         Run::AgentLost(message) => Waiting::AgentLost { workflow, message }.into(),
@@ -141,6 +147,10 @@ pub(in crate::machine) fn run(
             Run::PowerLost
         }
         Reading::Fresh(PowerState::Off) => {
+            // In vain it is not powered on.
+            if let Some(reason) = same_mac(o, hardware, now, draft) {
+                return Run::Comes(reason);
+            }
             let (by, not) = match netboot::ask(o, hardware, run, now, draft) {
                 Ok(by) => (Some(by), None),
                 Err(reason) => (None, Some(reason)),
@@ -156,6 +166,25 @@ pub(in crate::machine) fn run(
             }
         }),
     }
+}
+
+fn same_mac(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let reason = o.same_mac.get(name(&hardware.metadata))?;
+    if o.owner.is_gone() {
+        draft.wake(now + LOOK_AGAIN);
+    }
+    Some(reason.clone())
+}
+
+/// Why DHCP does not serve a server that was started at `since`.
+fn unserved(
+    o: &Owned<'_>,
+    hardware: &Hardware,
+    since: Option<Timestamp>,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    same_mac(o, hardware, now, draft).or_else(|| reason_since(hardware, o.seen(), since))
 }
 
 /// An agent of this run that is no longer heard: since when, and what its Workflow tells of that. What the agent says itself counts more.
@@ -187,7 +216,10 @@ fn after_loss(
     let due = started.map_or(since + COMES_BACK, |started| started + LIMIT);
     if started.is_some() && now < due {
         draft.wake(due);
-        return Run::NetbootAwaited(told_since(o.seen(), started));
+        return match unserved(o, hardware, started, now, draft) {
+            Some(cause) => Run::Comes(cause),
+            None => Run::NetbootAwaited(told_since(o.seen(), started)),
+        };
     }
     let resets = match record.started_for == Some(uid(&workflow.metadata)) {
         true => record.agent_resets,
@@ -231,8 +263,12 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestam
         netboot::worked(o, hardware, uid(&workflow.metadata), draft);
     }
     let over = since.map(|since| since + LIMIT).filter(|_| !super::is_running(workflow));
-    // An agent that was served something came, whatever became of the report.
-    if let (Some(over), Some(began), None, None) = (over, began, seen.as_ref(), at.as_ref()) {
+    let cause = match (&at, over) {
+        (None, Some(_)) => unserved(o, hardware, began, now, draft),
+        _ => None,
+    };
+    // An agent that was served something came, whatever became of the report; a server that DHCP does not serve has asked the network.
+    if let (Some(over), Some(began), None, None, None) = (over, began, seen.as_ref(), at.as_ref(), cause.as_ref()) {
         let run = (uid(&workflow.metadata), began);
         if let Some(reason) = netboot::next(o, hardware, run, over <= now, now, draft) {
             return Run::Comes(reason);
@@ -245,14 +281,16 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestam
                 None => {
                     let tried = netboot::tried(o, hardware, uid(&workflow.metadata));
                     let told = told_since(o.seen(), began);
-                    Run::NetbootNotTaken(tried.map_or(told.clone(), |tried| format!("{told}; {tried}")))
+                    let seen = tried.map_or(told.clone(), |tried| format!("{told}; {tried}"));
+                    Run::NetbootNotTaken { seen, cause }
                 }
             };
         }
         draft.wake(over);
     }
-    match at {
-        Some((action, at, of)) => Run::At { action, at, of },
-        None => Run::NetbootAwaited(told_since(o.seen(), began)),
+    match (at, cause) {
+        (Some((action, at, of)), _) => Run::At { action, at, of },
+        (None, Some(cause)) => Run::Comes(cause),
+        (None, None) => Run::NetbootAwaited(told_since(o.seen(), began)),
     }
 }
