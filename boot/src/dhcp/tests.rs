@@ -1,4 +1,5 @@
 mod pool;
+mod unserved;
 
 use super::*;
 use api::report::{HeardBy, NetbootStage};
@@ -245,7 +246,10 @@ fn another_servers_offer_that_is_taken_is_told() {
     let bytes = request(MessageType::Request, chosen).to_vec().expect("bytes");
     let (answered, seen) = answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
     let mac = "52:54:00:00:00:01".to_owned();
-    assert_eq!((answered, seen), (None, Some(Seen::Foreign { mac, server: other, address: Some(RESERVED) })));
+    let Some(Seen::Foreign { mac: of, server, address, sight: Some(Sight::Unserved { .. }) }) = seen else {
+        panic!("{seen:?}")
+    };
+    assert_eq!((answered, of, server, address), (None, mac, other, Some(RESERVED)));
     let (_, seen) = answer(&config(), &Directory::default(), arrived(SERVER_PORT, &bytes));
     assert!(matches!(seen, Some(Seen::NotAnswered { .. })), "no server of ours: {seen:?}");
     let (_, seen) = answer(&served_as(Mode::Proxy), &directory(json!({})), arrived(SERVER_PORT, &bytes));
@@ -383,8 +387,10 @@ proptest! {
 
 fn sighted(directory: &Directory, request: &Message) -> Option<Sight> {
     match answer(&config(), directory, arrived(SERVER_PORT, &request.to_vec().expect("encodable"))).1? {
-        Seen::Answered { sight, .. } | Seen::NotAnswered { sight, .. } => sight,
-        Seen::Declined { .. } | Seen::Foreign { .. } => None,
+        Seen::Answered { sight, .. }
+        | Seen::NotAnswered { sight, .. }
+        | Seen::Declined { sight, .. }
+        | Seen::Foreign { sight, .. } => sight,
     }
 }
 

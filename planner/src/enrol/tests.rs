@@ -393,3 +393,34 @@ fn fields_that_nothing_serves_are_told_with_what_to_write_instead() {
     let status = plan(&o, now()).status.expect("it is put right");
     assert!(conditions::get(&status.conditions, FIELDS_SERVED).is_none());
 }
+
+#[test]
+fn why_dhcp_does_not_serve_a_server_is_a_condition_of_its_report() {
+    let unserved = json!({"at": "2026-11-23T11:00:00Z", "macAddress": AGENT, "reason": "ForeignDhcp", "message": "why",
+        "server": "192.168.1.1", "address": "192.168.1.77"});
+    let seen = |unserved: Value| {
+        let status = json!({"agentID": null, "attributes": null, "netboot": null, "unserved": unserved});
+        report(json!({"metadata": owned()["metadata"], "status": status}))
+    };
+    let mut o = observed(seen(unserved));
+    o.hardware = vec![hardware(json!({}))];
+    let told = |o: &Observed| {
+        let status = plan(o, now()).status.expect("news");
+        let condition = conditions::get(&status.conditions, DHCP_SERVED).cloned();
+        (status, condition.map(|told| (told.status, told.reason, told.message)))
+    };
+    let (status, Some((is, reason, message))) = told(&o) else { panic!("told") };
+    assert_eq!((is.as_str(), reason.as_str()), ("False", "ForeignDhcp"));
+    assert!(message.contains("of DHCP server 192.168.1.1 at 11:00:00Z") && message.contains(". Next: "), "{message}");
+    o.report = Arc::new(HardwareReport { status: Some(status.clone()), ..HardwareReport::clone(&o.report) });
+    assert_eq!(plan(&o, now()), Plan::default(), "it is written once");
+    // What the inventory says comes first, and is as it is now.
+    o.same_mac = Some(Blocked::HardwareNotApproved { hardware: NAME.to_owned() }.into());
+    assert_eq!(told(&o).1.map(|told| told.1), Some("HardwareNotApproved".to_owned()));
+    o.same_mac = None;
+    o.report = Arc::new(HardwareReport {
+        status: Some(HardwareReportStatus { unserved: None, ..status }),
+        ..HardwareReport::clone(&o.report)
+    });
+    assert_eq!(told(&o).1, None, "it is served");
+}

@@ -10,6 +10,7 @@ mod operations;
 mod properties;
 mod server;
 mod sights;
+mod unserved;
 
 use super::requests::{self, Outside};
 use super::{INVENTORY, USER};
@@ -27,8 +28,9 @@ use model::Objects;
 use planner::erase as erasing;
 use planner::host::{BootChange, BootOverride, HostObserved, Lack, MediumChange, PowerAction, PowerState};
 use planner::install::{Phase, Record};
-use planner::machine::observed::{Belongings, BmcSeen, DpuSeen, Gone, Leftovers, Observed, annotation, label, uid};
-use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
+use planner::machine::observed::{Belongings, BmcSeen, DpuSeen, Gone, Leftovers, Observed, annotation, label, name, uid};
+use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, netboot_mac, plan};
+use planner::netboot::same_mac;
 use planner::seen::Seen;
 use planner::workflow::has_run;
 use serde_json::json;
@@ -255,6 +257,12 @@ impl World {
             (o.bmc.listing_since, o.bmc.boot_attempts) = (self.firmware.post_over, self.firmware.not_taken);
             (o.bmc.boot_sent_at, o.bmc.boot_refused) = (self.firmware.sent_at, self.firmware.refused.clone());
         }
+        let all: Vec<_> = self.hardware.all().cloned().collect();
+        let shared = |hardware: &Arc<Hardware>| {
+            let reason = same_mac(hardware, netboot_mac(hardware)?, all.clone())?;
+            Some((name(&hardware.metadata).to_owned(), reason))
+        };
+        o.same_mac = o.hardware.iter().filter_map(shared).collect();
         let seen = |dpu: &Arc<Dpu>| DpuSeen { dpu: dpu.clone(), silent: true, ..DpuSeen::default() };
         o.dpus = self.dpus.all().map(seen).collect();
         let ours = |labels: &Option<std::collections::BTreeMap<String, String>>| {

@@ -22,7 +22,7 @@ fn report(owner: &str) -> HardwareReport {
     report
 }
 
-fn see(world: &mut World, sight: &Sight) {
+pub(super) fn see(world: &mut World, sight: &Sight) {
     change(world, |status, now| *status = add(status, MAC, sight, now).unwrap_or_else(|| status.clone()));
 }
 
@@ -46,7 +46,7 @@ fn addresses(world: &World) -> Vec<(String, String)> {
 }
 
 /// It was powered on for the installer, and nothing runs on it.
-fn stays_in_its_firmware(world: &mut World) {
+pub(super) fn stays_in_its_firmware(world: &mut World) {
     world.until("it was powered on", |world| world.in_installer);
     world.in_installer = false;
     world.until("it is awaited", |world| world.reason(conditions::INSTALLED) == "NetbootAwaited");

@@ -2,6 +2,7 @@
 
 use super::super::firmware::Asked;
 use super::*;
+use api::report::DhcpUnservedReason;
 use proptest::prelude::*;
 
 const MAC: &str = "52:54:00:00:00:01";
@@ -20,6 +21,10 @@ fn at(seconds: i64) -> Timestamp {
 
 fn asked(client: Client) -> Sight {
     Sight::Asked { client, uuid: None }
+}
+
+fn unserved(reason: DhcpUnservedReason, why: &str) -> Sight {
+    Sight::Unserved { cause: Unserved::new(reason, why), uuid: None }
 }
 
 /// The stages that are written, with the second of each.
@@ -158,6 +163,86 @@ fn a_guest_is_heard_at_each_start_and_seldom_between() {
     );
 }
 
+/// The seconds at which the report changes.
+fn changes(status: &mut HardwareReportStatus, sights: impl IntoIterator<Item = (i64, &'static str, Sight)>) -> Vec<i64> {
+    let written = sights.into_iter().filter_map(|(second, mac, sight)| {
+        *status = add(status, mac, &sight, at(second))?;
+        Some(second)
+    });
+    written.collect()
+}
+
+fn cause(status: &HardwareReportStatus) -> Option<&str> {
+    status.unserved.as_ref().map(|unserved| unserved.message.as_str())
+}
+
+const OTHER: &str = "02:00:00:00:00:02";
+
+#[test]
+fn why_a_server_is_not_served_is_one_write_in_five_minutes_and_a_new_cause_another() {
+    use DhcpUnservedReason::*;
+    let mut status = HardwareReportStatus::default();
+    let packets = (0..3600).step_by(4).map(|second| (second, MAC, unserved(DhcpRefused, "no address")));
+    assert_eq!(changes(&mut status, packets).len(), 12);
+    let other = [(3600, MAC, unserved(DhcpPoolFull, "full")), (3604, MAC, unserved(DhcpPoolFull, "full"))];
+    assert_eq!((changes(&mut status, other), cause(&status)), (vec![3600], Some("full")));
+    // Two other servers whose addresses are taken in turn, at each try.
+    let causes = ["one", "two"];
+    let each = (3700..4000).step_by(2).zip(causes.iter().cycle());
+    let writes = changes(&mut status, each.map(|(second, why)| (second, MAC, unserved(ForeignDhcp, why))));
+    assert!(writes.len() <= 10 && writes.windows(2).all(|pair| pair[1] - pair[0] >= 30), "{writes:?}");
+}
+
+#[test]
+fn a_boot_that_goes_on_is_the_end_of_what_was_not_served() {
+    use DhcpUnservedReason::*;
+    let mut status = HardwareReportStatus::default();
+    let mended = [(0, MAC, unserved(DhcpRefused, "no address")), (60, MAC, asked(firmware()))];
+    assert_eq!((changes(&mut status, mended), cause(&status)), (vec![0, 60], None));
+    // Another DHCP server's address is taken after the offer, and each try has an offer.
+    let tries = [(62, MAC, unserved(ForeignDhcp, "taken")), (70, MAC, asked(firmware())), (72, MAC, unserved(ForeignDhcp, "taken"))];
+    assert_eq!((changes(&mut status, tries), cause(&status)), (vec![62], Some("taken")));
+    assert_eq!(changes(&mut status, [(80, MAC, Sight::Came(NetbootStage::Program))]), [80]);
+    assert_eq!(cause(&status), None);
+}
+
+/// Of two replicas one may have addresses; of two interfaces one may have one.
+#[test]
+fn who_is_served_otherwise_is_not_told_of() {
+    use DhcpUnservedReason::*;
+    for (mac, reason) in [(MAC, DhcpPoolFull), (OTHER, DhcpRefused), (OTHER, ForeignDhcp)] {
+        let mut status = HardwareReportStatus::default();
+        let sights = (0..3600).step_by(4).flat_map(|second| {
+            [(second, MAC, asked(firmware())), (second + 1, mac, unserved(reason, "why"))]
+        });
+        let writes = changes(&mut status, sights);
+        assert!(writes.len() <= 2 * 30, "{mac} {reason:?}: {writes:?}");
+        assert_eq!(changes(&mut status, [(3700, MAC, Sight::Came(NetbootStage::Agent))]), [3700]);
+        assert_eq!(changes(&mut status, [(3701, mac, unserved(DhcpRefused, "why"))]), [] as [i64; 0]);
+    }
+}
+
+#[test]
+fn what_was_not_served_is_told_in_place_of_a_boot_that_was_not_seen() {
+    let mut status = HardwareReportStatus::default();
+    changes(&mut status, [(0, MAC, unserved(DhcpUnservedReason::ForeignDhcp, "the server took address a of DHCP server b"))]);
+    let words = "DHCP did not serve the server by 52:54:00:00:00:01 at 08:00:00Z: the server took address a of DHCP server b";
+    assert_eq!(told_since(Some(&status), Some(at(-1))), words);
+    assert!(told_since(Some(&status), Some(at(0))).contains("has not seen the server ask"), "of an earlier start");
+    changes(&mut status, [(200, MAC, asked(firmware()))]);
+    let said = told_now(&status, at(210));
+    assert!(said.contains("10 s ago, and has not fetched") && said.contains("; DHCP did not serve"), "{said}");
+}
+
+/// What an older boot service has written has no such field, and an older one that writes drops it.
+#[test]
+fn a_report_without_it_is_read() {
+    let netboot = serde_json::json!({"stage": "Dhcp", "at": "2027-01-15T08:00:00Z", "beganAt": "2027-01-15T08:00:00Z", "macAddress": MAC});
+    let old: HardwareReportStatus = serde_json::from_value(serde_json::json!({"netboot": netboot})).expect("a status");
+    assert_eq!((old.unserved.as_ref(), unserved_since(Some(&old), None)), (None, None));
+    assert!(!serde_json::to_string(&old).expect("text").contains("unserved"));
+}
+
 fn any_sight() -> impl Strategy<Value = Sight> {
     use NetbootStage::*;
     let address: IpAddr = [10, 0, 0, 1].into();
@@ -170,6 +255,8 @@ fn any_sight() -> impl Strategy<Value = Sight> {
             client: None,
             uuid: None
         }),
+        prop::sample::select(vec![DhcpUnservedReason::DhcpPoolFull, DhcpUnservedReason::ForeignDhcp])
+            .prop_map(|reason| unserved(reason, "why")),
         any::<bool>().prop_map(move |starts| Sight::Heard { address, by: HeardBy::Dhcp, starts }),
     ]
 }

@@ -57,7 +57,7 @@ fn what_tinkerbell_before_v0_18_left_is_read_and_has_ended() {
 }
 
 /// The action that the agent gets, once its status is written.
-fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
+pub(super) fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
     ask(workflow, agent, 100)
 }
 

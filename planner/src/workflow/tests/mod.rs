@@ -8,6 +8,7 @@ mod property;
 mod references;
 mod rendering;
 mod story;
+mod unserved;
 
 use api::tinkerbell::{Hardware, Workflow};
 use jiff::{SignedDuration, Timestamp};
