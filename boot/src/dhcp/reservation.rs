@@ -49,7 +49,10 @@ pub(super) fn answer(
     let reservation = match pool.filter(|_| has_no_address(&subject)) {
         Some(pool) => match leases.offer((pool, &config.replicas), request, &mac, is_other, now) {
             Some(address) => Ok(Reservation::of_pool(pool, address)),
-            None => Err(Unserved::new(DhcpUnservedReason::DhcpPoolFull, format!("all addresses of the pool {pool} are taken"))),
+            None => Err(Unserved::new(
+                DhcpUnservedReason::DhcpPoolFull,
+                format!("all addresses of the pool {pool} are taken"),
+            )),
         },
         None => Reservation::of(&subject).and_then(|found| found.on_link_of(request, &subject)).map_err(refused),
     };

@@ -24,7 +24,9 @@ impl Kind for BareMetalMachine {
         all.extend(template.map(|name| IndexKey::names::<Template>(namespace, name)));
         all.extend(self.spec.interfaces.iter().flat_map(|interface| named_by_interface(self, interface)));
         all.extend(self.spec.node_name.iter().map(|node| IndexKey::names::<Node>("", node)));
-        all.extend(shares_mac(self.status.iter().flat_map(|status| &status.conditions).map(|told| told.reason.as_str())));
+        all.extend(shares_mac(
+            self.status.iter().flat_map(|status| &status.conditions).map(|told| told.reason.as_str()),
+        ));
         all
     }
 

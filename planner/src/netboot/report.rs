@@ -99,8 +99,7 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
                 is_same || is_of_other(seen, mac, now)
             };
             if !netboot.is_some_and(is_told) {
-                (status.netboot, status.unserved) =
-                    (Some(begun(*stage, mac, client.as_ref(), Some(why), now)), None);
+                (status.netboot, status.unserved) = (Some(begun(*stage, mac, client.as_ref(), Some(why), now)), None);
             }
         }
         Sight::Unserved { cause, uuid } => {

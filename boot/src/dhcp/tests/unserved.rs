@@ -52,7 +52,8 @@ fn each_refusal_is_remembered_with_its_cause() {
 #[test]
 fn of_two_hardware_with_one_mac_both_are_told() {
     let hardware = |name: &str| {
-        let object = json!({"metadata": {"name": name}, "spec": {"interfaces": [{"dhcp": {"mac": "52:54:00:00:00:01"}}]}});
+        let object =
+            json!({"metadata": {"name": name}, "spec": {"interfaces": [{"dhcp": {"mac": "52:54:00:00:00:01"}}]}});
         Arc::new(serde_json::from_value::<Hardware>(object).expect("a Hardware"))
     };
     let both = Directory::new(vec![hardware("b"), hardware("a")]);

@@ -28,7 +28,9 @@ use model::Objects;
 use planner::erase as erasing;
 use planner::host::{BootChange, BootOverride, HostObserved, Lack, MediumChange, PowerAction, PowerState};
 use planner::install::{Phase, Record};
-use planner::machine::observed::{Belongings, BmcSeen, DpuSeen, Gone, Leftovers, Observed, annotation, label, name, uid};
+use planner::machine::observed::{
+    Belongings, BmcSeen, DpuSeen, Gone, Leftovers, Observed, annotation, label, name, uid,
+};
 use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, netboot_mac, plan};
 use planner::netboot::same_mac;
 use planner::seen::Seen;

@@ -30,7 +30,12 @@ fn cases() -> [(DhcpUnservedReason, &'static str, [&'static str; 2], Sight); 5] 
         (DhcpPoolFull, "DhcpPoolFull", ["boot had none to give: the cause", "boot.dhcpPools"], asked()),
         (NoBootProgram, "NoBootProgram", ["no boot program for host 'hw': the cause", "boot.programs"], asked()),
         (DhcpAddressInUse, "DhcpAddressInUse", ["declined address 192.168.1.77", "another dhcp.ip"], program()),
-        (ForeignDhcp, "ForeignDhcp", ["took address 192.168.1.77 of DHCP server 192.168.1.1", "write Proxy"], program()),
+        (
+            ForeignDhcp,
+            "ForeignDhcp",
+            ["took address 192.168.1.77 of DHCP server 192.168.1.1", "write Proxy"],
+            program(),
+        ),
     ]
 }
 

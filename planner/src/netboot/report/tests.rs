@@ -157,14 +157,14 @@ fn a_guest_is_heard_at_each_start_and_seldom_between() {
         }
     }
     assert_eq!(writes, [0, 340, 941]);
-    assert_eq!(
-        status.guest.map(|guest| (guest.address, guest.by)),
-        Some(("10.88.0.50".to_owned(), HeardBy::Syslog))
-    );
+    assert_eq!(status.guest.map(|guest| (guest.address, guest.by)), Some(("10.88.0.50".to_owned(), HeardBy::Syslog)));
 }
 
 /// The seconds at which the report changes.
-fn changes(status: &mut HardwareReportStatus, sights: impl IntoIterator<Item = (i64, &'static str, Sight)>) -> Vec<i64> {
+fn changes(
+    status: &mut HardwareReportStatus,
+    sights: impl IntoIterator<Item = (i64, &'static str, Sight)>,
+) -> Vec<i64> {
     let written = sights.into_iter().filter_map(|(second, mac, sight)| {
         *status = add(status, mac, &sight, at(second))?;
         Some(second)
@@ -200,7 +200,11 @@ fn a_boot_that_goes_on_is_the_end_of_what_was_not_served() {
     let mended = [(0, MAC, unserved(DhcpRefused, "no address")), (60, MAC, asked(firmware()))];
     assert_eq!((changes(&mut status, mended), cause(&status)), (vec![0, 60], None));
     // Another DHCP server's address is taken after the offer, and each try has an offer.
-    let tries = [(62, MAC, unserved(ForeignDhcp, "taken")), (70, MAC, asked(firmware())), (72, MAC, unserved(ForeignDhcp, "taken"))];
+    let tries = [
+        (62, MAC, unserved(ForeignDhcp, "taken")),
+        (70, MAC, asked(firmware())),
+        (72, MAC, unserved(ForeignDhcp, "taken")),
+    ];
     assert_eq!((changes(&mut status, tries), cause(&status)), (vec![62], Some("taken")));
     assert_eq!(changes(&mut status, [(80, MAC, Sight::Came(NetbootStage::Program))]), [80]);
     assert_eq!(cause(&status), None);
@@ -212,9 +216,9 @@ fn who_is_served_otherwise_is_not_told_of() {
     use DhcpUnservedReason::*;
     for (mac, reason) in [(MAC, DhcpPoolFull), (OTHER, DhcpRefused), (OTHER, ForeignDhcp)] {
         let mut status = HardwareReportStatus::default();
-        let sights = (0..3600).step_by(4).flat_map(|second| {
-            [(second, MAC, asked(firmware())), (second + 1, mac, unserved(reason, "why"))]
-        });
+        let sights = (0..3600)
+            .step_by(4)
+            .flat_map(|second| [(second, MAC, asked(firmware())), (second + 1, mac, unserved(reason, "why"))]);
         let writes = changes(&mut status, sights);
         assert!(writes.len() <= 2 * 30, "{mac} {reason:?}: {writes:?}");
         assert_eq!(changes(&mut status, [(3700, MAC, Sight::Came(NetbootStage::Agent))]), [3700]);
@@ -225,8 +229,12 @@ fn who_is_served_otherwise_is_not_told_of() {
 #[test]
 fn what_was_not_served_is_told_in_place_of_a_boot_that_was_not_seen() {
     let mut status = HardwareReportStatus::default();
-    changes(&mut status, [(0, MAC, unserved(DhcpUnservedReason::ForeignDhcp, "the server took address a of DHCP server b"))]);
-    let words = "DHCP did not serve the server by 52:54:00:00:00:01 at 08:00:00Z: the server took address a of DHCP server b";
+    changes(
+        &mut status,
+        [(0, MAC, unserved(DhcpUnservedReason::ForeignDhcp, "the server took address a of DHCP server b"))],
+    );
+    let words =
+        "DHCP did not serve the server by 52:54:00:00:00:01 at 08:00:00Z: the server took address a of DHCP server b";
     assert_eq!(told_since(Some(&status), Some(at(-1))), words);
     assert!(told_since(Some(&status), Some(at(0))).contains("has not seen the server ask"), "of an earlier start");
     changes(&mut status, [(200, MAC, asked(firmware()))]);
