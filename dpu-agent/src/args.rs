@@ -211,8 +211,9 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_KUBELET_DIR", value_name = "DIR")]
     pub kubelet_dir: Option<PathBuf>,
 
-    /// Where the agent keeps what a reboot has to forget: the record, seeds, its token, its socket.
-    #[arg(long, env = "METALPLANE_RUN_DIR", value_name = "DIR", default_value = "/run/metalplane")]
+    /// Where the agent keeps what a reboot has to forget: the record, seeds, its token, its socket. An SPDK target opens the seeds there under
+    /// the same path.
+    #[arg(long, env = "METALPLANE_RUN_DIR", value_name = "DIR", default_value = "/run/metalplane", value_parser = absolute)]
     pub run_dir: PathBuf,
 
     /// Where the programs are that erase the disks of the server when it is released: eraser-x86_64.efi.
@@ -320,6 +321,12 @@ impl Args {
 fn thousands(text: &str) -> Result<u64, String> {
     let number: u64 = text.parse().map_err(|_| "write a whole number".to_owned())?;
     number.is_multiple_of(1000).then_some(number).ok_or_else(|| "write a multiple of 1000".to_owned())
+}
+
+/// Another process, which stands elsewhere, is told of files below it.
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    path.is_absolute().then_some(path).ok_or_else(|| "write an absolute path".to_owned())
 }
 
 fn file_pool(text: &str) -> Result<(String, PathBuf), String> {

@@ -123,6 +123,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("controller.resources", r#"{"requests": {"cpu": "70m"}}"#),
     plain("agent.enabled", "false"),
     plain("agent.bootIdFile", r#""/run/boot-id""#),
+    plain("agent.runDirectory", r#""/run/agent""#),
     plain("agent.slotsDirectory", r#""/run/slots""#),
     plain("agent.disksBy", r#""snap""#),
     plain("agent.nicsBy", r#""static""#),

@@ -158,6 +158,7 @@ async fn what_no_dpu_can_do_is_refused_by_name() {
         ("agent.disksBy=nvme", "disksBy"),
         ("agent.nicsBy=vhost", "nicsBy"),
         ("agent.switchPorts=32", "switchPorts"),
+        ("agent.runDirectory=run/metalplane", "runDirectory"),
         ("agent.virtnet.device=eth0", "device"),
         ("agent.virtnet.queue=4", "queue"),
         ("agent.spdkSocket=a/b", "spdkSocket"),
@@ -279,6 +280,26 @@ async fn a_target_of_ours_has_what_the_agent_looks_for() {
     }
     // The agent may run outside of the cluster; the target's pod is none of it.
     assert!(render(&["agent.enabled=false"]).contains("kind: DaemonSet"));
+}
+
+/// What the agent makes there is told to the target by its path.
+#[tokio::test]
+async fn the_folder_of_a_dpus_agent_has_one_path_for_agent_and_target() {
+    let Some(helm) = Helm::find("the_folder_of_a_dpus_agent_has_one_path_for_agent_and_target").await else { return };
+    let folder = "/run/elsewhere";
+    let objects = helm.whole(&["agent.runDirectory=/run/elsewhere"]);
+    let (args, _) = program::<Args>(&objects, "metalplane-dpu-agent");
+    assert_eq!(args.run_dir, PathBuf::from(folder));
+    let pods = pods(&objects);
+    for workload in ["metalplane-dpu-agent", "metalplane-spdk-target"] {
+        let (_, pod) = pods.iter().find(|(name, _)| *name == workload).expect(workload);
+        let volumes = pod["volumes"].as_array().expect("volumes");
+        let volume = volumes.iter().find(|volume| volume["hostPath"]["path"] == folder).expect("the folder");
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+        let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]).expect("mounted");
+        assert_eq!(mount["mountPath"], folder);
+        assert!(volumes.iter().all(|volume| volume["hostPath"]["path"] != "/run/metalplane"), "{volumes:?}");
+    }
 }
 
 const THREE: &str = "ovn.northBound=ssl:192.0.2.1:6641\\,ssl:[2001:db8::2]:6641\\,ssl:ovn-nb.example:6641";
