@@ -7,6 +7,7 @@
 
 mod layout;
 mod metadata;
+mod swap;
 
 use super::image2disk::read_partitions;
 use super::seed::unique;
@@ -177,12 +178,12 @@ async fn format(key: &str, mount: &Mount, disk: &Disk, action: &Action, lines: &
         }
         "vfat" => ("/sbin/mkfs.fat", options.clone()),
         "swap" => {
-            let place = disk.clone();
+            let (place, page) = (disk.clone(), swap::page(options).map_err(|error| format!("{key}.{error}"))?);
             let write = move || {
-                imaging::swap::write(&File::options().write(true).open(&place.node)?, place.size_bytes, unique()?)
+                imaging::swap::write(&File::options().write(true).open(&place.node)?, place.size_bytes, page, unique()?)
             };
             blocking(&name(disk), write).await?;
-            lines.say(&format!("{}: swap space", name(disk)));
+            lines.say(&format!("{}: swap space, for kernels with pages of {page} bytes", name(disk)));
             return Ok(());
         }
         other => return Err(format!("{key}.format is {other:?}: write ext4, ext3, ext2, vfat or swap")),
