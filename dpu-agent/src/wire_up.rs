@@ -3,7 +3,7 @@
 use crate::Ports;
 use crate::args::{Args, CephCluster, DisksBy, NicsBy, PodDevicesBy, SpdkVolumes};
 use anyhow::Context;
-use bluefield::devlink::Kernel;
+use bluefield::devlink::{Kernel, Wire};
 use bluefield::fixed::FixedNics;
 use bluefield::vf::VirtualFunctions;
 use bluefield::virtnet::{self, VirtnetNics};
@@ -33,8 +33,13 @@ use std::sync::Arc;
 
 /// Connects to nothing yet: each driver does so in the background or when it is asked.
 pub fn ports(args: &Args) -> anyhow::Result<Ports> {
+    ports_by(args, Kernel)
+}
+
+/// The same, with devlink from somewhere else than this machine's kernel.
+pub fn ports_by(args: &Args, devlink: impl Wire + 'static) -> anyhow::Result<Ports> {
     if args.nics_by == NicsBy::None && !args.pods {
-        let (emulation, switch) = (emulation(args)?, Arc::new(Nothing { why: NO_NICS }));
+        let (emulation, switch) = (emulation(args, devlink)?, Arc::new(Nothing { why: NO_NICS }));
         return Ok(Ports { emulation, connectors: connectors(args)?, switch, pods: None, metadata: None });
     }
     let config = SessionConfig {
@@ -48,12 +53,12 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
     if args.pods {
         let pods: Arc<dyn PodDevices> = match args.pod_devices {
             PodDevicesBy::Veth => Arc::new(Veth),
-            PodDevicesBy::Vf => Arc::new(VirtualFunctions::new(Kernel, "/sys".as_ref())),
+            PodDevicesBy::Vf => Arc::new(VirtualFunctions::new(devlink, "/sys".as_ref())),
         };
         let emulation = Arc::new(AsEmulation(pods.clone()));
         return Ok(Ports { emulation, connectors: Vec::new(), switch, pods: Some(pods), metadata: None });
     }
-    let (emulation, metadata) = (emulation(args)?, Arc::new(Taps::default()));
+    let (emulation, metadata) = (emulation(args, devlink)?, Arc::new(Taps::default()));
     Ok(Ports { emulation, connectors: connectors(args)?, switch, pods: None, metadata: Some(metadata) })
 }
 
@@ -151,7 +156,7 @@ const HOT_PLUG_DISKS: u32 = 62;
 /// Entries of a virtio-net queue.
 const QUEUE_LENGTH: u16 = 256;
 
-fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
+fn emulation(args: &Args, devlink: impl Wire + 'static) -> anyhow::Result<Arc<dyn Emulation>> {
     let neither = args.disks_by == DisksBy::None && args.nics_by == NicsBy::None;
     anyhow::ensure!(!neither, "--disks-by=none and --nics-by=none: this DPU would present nothing");
     let serial = api::names::boot_serial(&args.node_name);
@@ -179,7 +184,7 @@ fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
     };
     let nics: Arc<dyn Emulation> = match args.nics_by {
         NicsBy::Qemu => slots(),
-        NicsBy::Static => Arc::new(FixedNics::new(Kernel)),
+        NicsBy::Static => Arc::new(FixedNics::new(devlink)),
         NicsBy::Virtnet => Arc::new(VirtnetNics::new(virtnet(args)?)),
         NicsBy::None => Arc::new(Nothing { why: NO_NICS }),
     };

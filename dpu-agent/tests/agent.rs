@@ -5,8 +5,6 @@ mod site;
 use api::attachment::DiskAttachment;
 use api::conditions;
 use api::machine::AttachPhase;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use planner::exposure::{Exposure, ExposureId, Presence};
 use ports::switch::SwitchPort;
@@ -14,14 +12,9 @@ use ports::{Emulation, Switch, VolumeConnector};
 use proto::agent::v1alpha1::agent_client::AgentClient;
 use proto::agent::v1alpha1::{GetStatusRequest, ListExposuresRequest};
 use serde_json::json;
-use site::{ApiServer, TestDpu, until};
+use site::{ApiServer, TestDpu, attached, until};
 
 const MIB: u64 = 1 << 20;
-
-fn attached(object: &DiskAttachment) -> Option<()> {
-    let status = object.status.as_ref()?;
-    (status.phase == AttachPhase::Attached && status.exposed_boot_id.is_some()).then_some(())
-}
 
 /// The reason of a condition, with its status.
 fn reason(object: &DiskAttachment, type_: &str) -> Option<String> {
@@ -144,10 +137,10 @@ async fn restarts_and_boots(site: &ApiServer) {
 
     // A restart on the same boot adopts: nothing is written, nothing is touched.
     dpu.stop().await;
-    let lease_before = renewed(&dpu).await;
+    let lease_before = dpu.renewed().await;
     dpu.start();
     until("the Lease is renewed", async || {
-        let now = renewed(&dpu).await;
+        let now = dpu.renewed().await;
         (now != lease_before).then_some(()).ok_or_else(|| now.to_string())
     })
     .await;
@@ -204,10 +197,10 @@ async fn ports_that_outlived_a_boot_are_told_until_the_next(site: &ApiServer) {
     let told = conditions::get(&dpu.dpu().await.status.expect("a status").conditions, conditions::BOOT_WINDOW).cloned();
     assert!(told.as_ref().is_some_and(|told| told.message.contains("mpstale")), "{told:?}");
     dpu.stop().await;
-    let before = renewed(&dpu).await;
+    let before = dpu.renewed().await;
     dpu.start();
     until("the agent lives again", async || {
-        let now = renewed(&dpu).await;
+        let now = dpu.renewed().await;
         (now != before).then_some(()).ok_or(now)
     })
     .await;
@@ -217,12 +210,6 @@ async fn ports_that_outlived_a_boot_are_told_until_the_next(site: &ApiServer) {
     dpu.start();
     dpu.until_condition(conditions::BOOT_WINDOW, "False NothingForwarded").await;
     dpu.stop().await;
-}
-
-async fn renewed(dpu: &TestDpu<'_>) -> String {
-    let leases: Api<Lease> = Api::namespaced(dpu.site.admin.clone(), &dpu.namespace);
-    let lease = leases.get("agent").await.expect("a Lease");
-    lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0.to_string()).unwrap_or_default()
 }
 
 async fn orphans_stay_until_they_may_go_and_fenced_stays_fenced(site: &ApiServer) {

@@ -14,6 +14,7 @@
 //! | [`relay`] | joins two sockets: into a guest, which has the network of its DPU alone |
 //! | [`handle`] | start and drive a sandbox from a test or the demo |
 //! | [`ceph`] | a Ceph of one node |
+//! | [`chart`] | the chart as it is shipped |
 //! | [`spdk`] | a fake SPDK, and where a real one is found |
 //! | [`architecture`] | what Metalplane is built for |
 //! | [`oci`] | writes container images without a container engine |
@@ -23,6 +24,7 @@
 pub mod architecture;
 pub mod args;
 pub mod ceph;
+pub mod chart;
 pub mod cluster;
 pub mod file_server;
 pub mod guest;

@@ -95,7 +95,7 @@ fn minor_version(text: &str) -> Option<u32> {
 }
 
 /// Builds one module; the script builds nothing when that was done before.
-async fn build(module: &str) -> Result<PathBuf> {
+pub async fn build(module: &str) -> Result<PathBuf> {
     let output = Command::new(BUILD_SCRIPT)
         .arg(module)
         .stdin(Stdio::null())

@@ -32,8 +32,8 @@ impl Drop for Process {
     }
 }
 
-/// The folder of etcd and kube-apiserver.
-fn programs() -> Result<PathBuf, String> {
+/// The folder of etcd and kube-apiserver. Building them needs a network, which a namespace of the test's own does not have.
+pub fn programs() -> Result<PathBuf, String> {
     if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
         return Ok(folder.into());
     }
@@ -85,6 +85,8 @@ impl ApiServer {
             &[
                 format!("--etcd-servers={client}"),
                 "--bind-address=127.0.0.1".to_owned(),
+                // Where there is no default route it does not find one itself. Nobody is there.
+                "--advertise-address=192.0.2.1".to_owned(),
                 format!("--secure-port={port}"),
                 format!("--cert-dir={}", path("certificates")),
                 format!("--token-auth-file={}", path("tokens.csv")),

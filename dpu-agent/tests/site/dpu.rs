@@ -1,15 +1,10 @@
-//! A DPU in memory, with its agent in this process, and the test in the place of the controller.
+//! A DPU in memory, with its agent in this process.
 
-use super::{ApiServer, until};
-use api::attachment::{DiskAttachment, NicAttachment};
-use api::{Dpu, labels};
+use super::{ApiServer, InCluster};
 use dpu_agent::Ports;
 use dpu_agent::args::{Args, PodDevicesBy};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
 use ports::conformance::memory::{InstallsAll, MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
-use ports::volume::Volume;
-use serde_json::{Value, json};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -19,9 +14,7 @@ use tokio::task::JoinHandle;
 const DRIVER: &str = "memory.example.com";
 
 pub struct TestDpu<'a> {
-    pub site: &'a ApiServer,
-    pub name: String,
-    pub namespace: String,
+    cluster: InCluster<'a>,
     pub emulation: MemoryEmulation,
     pub volumes: MemoryVolumes,
     pub switch: MemorySwitch,
@@ -34,6 +27,14 @@ struct Agent {
     task: JoinHandle<anyhow::Result<()>>,
 }
 
+impl<'a> Deref for TestDpu<'a> {
+    type Target = InCluster<'a>;
+
+    fn deref(&self) -> &InCluster<'a> {
+        &self.cluster
+    }
+}
+
 impl<'a> TestDpu<'a> {
     /// Registered, approved, joined.
     pub async fn joined(site: &'a ApiServer, name: &str) -> Self {
@@ -42,9 +43,7 @@ impl<'a> TestDpu<'a> {
         let emulation = MemoryEmulation::new(storage.clone(), 4);
         let devices = emulation.clone();
         let mut dpu = Self {
-            site,
-            name: name.to_owned(),
-            namespace: format!("metalplane-dpu-{name}"),
+            cluster: InCluster::node(site, name).await,
             volumes: MemoryVolumes::new(DRIVER, storage),
             switch: MemorySwitch::new(move || devices.devices(), InstallsAll::default()),
             emulation,
@@ -52,11 +51,8 @@ impl<'a> TestDpu<'a> {
             agent: None,
         };
         dpu.set_boot("boot-1");
-        site.apply(&[json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})]).await;
         dpu.start();
-        let dpus: Api<Dpu> = Api::all(site.admin.clone());
-        until("the Dpu is registered", async || dpus.get(name).await.map_err(|error| error.to_string())).await;
-        site.approve(name, &dpu.namespace).await;
+        dpu.approve().await;
         dpu.until_ready().await;
         dpu
     }
@@ -138,116 +134,7 @@ impl<'a> TestDpu<'a> {
 
     /// The status is of this life of the agent: the Lease is renewed, the Dpu has this boot.
     pub async fn until_ready(&self) {
-        let dpus: Api<Dpu> = Api::all(self.site.admin.clone());
         let boot = std::fs::read_to_string(self.dir.path().join("boot-id")).expect("read");
-        until("the Dpu is Ready on this boot", async || {
-            let status = dpus.get(&self.name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-            let ready = api::conditions::is_true(&status.conditions, api::conditions::READY);
-            let is_now = ready && status.boot_id.as_deref() == Some(boot.trim());
-            is_now.then_some(()).ok_or_else(|| format!("{status:?}"))
-        })
-        .await;
-    }
-
-    /// Status and reason of a condition of the Dpu.
-    pub async fn until_condition(&self, type_: &str, wanted: &str) {
-        let dpus: Api<Dpu> = Api::all(self.site.admin.clone());
-        until(&format!("{type_} is {wanted}"), async || {
-            let status = dpus.get(&self.name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-            let condition = api::conditions::get(&status.conditions, type_);
-            let seen = condition.map(|it| format!("{} {}", it.status, it.reason)).unwrap_or_default();
-            if seen == wanted { Ok(()) } else { Err(seen) }
-        })
-        .await;
-    }
-
-    pub async fn dpu(&self) -> Dpu {
-        Api::all(self.site.admin.clone()).get(&self.name).await.expect("its Dpu")
-    }
-
-    /// As the controller does.
-    pub async fn patch_dpu_status(&self, patch: &Value) {
-        let dpus: Api<Dpu> = Api::all(self.site.admin.clone());
-        dpus.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patch");
-    }
-
-    pub fn disks(&self) -> Api<DiskAttachment> {
-        Api::namespaced(self.site.admin.clone(), &self.namespace)
-    }
-
-    pub fn nics(&self) -> Api<NicAttachment> {
-        Api::namespaced(self.site.admin.clone(), &self.namespace)
-    }
-
-    fn meta(&self, name: &str) -> Value {
-        json!({"name": name, "namespace": self.namespace, "finalizers": [labels::FINALIZER_EXPOSED]})
-    }
-
-    /// Creates a DiskAttachment for a volume; `more` is merged into its spec.
-    pub async fn disk(&self, name: &str, volume: Option<&Volume>, more: Value) -> String {
-        let mut spec = json!({
-            "owner": {"kind": "BareMetalMachine", "namespace": "a", "name": "m", "uid": "u"},
-            "dpuName": self.name,
-            "diskName": name,
-            "slot": "HotPlug",
-            "serial": "MP1",
-            "uuid": "0d7e1f52-0000-4000-8000-000000000001",
-        });
-        if let Some(volume) = volume {
-            spec["volume"] = json!({
-                "driver": DRIVER,
-                "volumeHandle": volume.handle,
-                "persistentVolumeName": "pv",
-                "claim": {"namespace": "a", "name": "c", "uid": "u"},
-            });
-        }
-        spec.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
-        let object = json!({"metadata": self.meta(name), "spec": spec});
-        let object = serde_json::from_value(object).expect("a DiskAttachment");
-        let made = self.disks().create(&PostParams::default(), &object).await.expect("create");
-        made.uid().expect("a UID")
-    }
-
-    pub async fn nic(&self, name: &str) -> String {
-        let spec = json!({
-            "owner": {"kind": "BareMetalMachine", "namespace": "a", "name": "m", "uid": "u"},
-            "dpuName": self.name,
-            "interfaceName": name,
-            "vnicName": "v",
-            "vnicUID": "v",
-            "logicalPort": "a.v",
-            "macAddress": "02:00:00:00:00:07",
-            "addresses": ["10.20.0.7"],
-            "mtu": 1400,
-            "grant": {"epoch": 1},
-        });
-        let object =
-            serde_json::from_value(json!({"metadata": self.meta(name), "spec": spec})).expect("a NicAttachment");
-        self.nics().create(&PostParams::default(), &object).await.expect("create").uid().expect("a UID")
-    }
-
-    pub async fn patch_disk(&self, name: &str, spec: Value) {
-        let patch = Patch::Merge(json!({ "spec": spec }));
-        self.disks().patch(name, &PatchParams::default(), &patch).await.expect("patch");
-    }
-
-    pub async fn delete_disk(&self, name: &str) {
-        self.disks().delete(name, &DeleteParams::default()).await.expect("delete");
-    }
-
-    pub async fn until_disk<T>(&self, name: &str, what: &str, look: impl Fn(&DiskAttachment) -> Option<T>) -> T {
-        until(&format!("{name}: {what}"), async || {
-            let object = self.disks().get(name).await.map_err(|error| error.to_string())?;
-            look(&object).ok_or_else(|| format!("{:?}", object.status))
-        })
-        .await
-    }
-
-    pub async fn until_gone(&self, name: &str) {
-        until(&format!("{name} no longer exists"), async || match self.disks().get_opt(name).await {
-            Ok(None) => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await;
+        self.until_ready_on(boot.trim()).await;
     }
 }

@@ -1,10 +1,12 @@
-//! etcd and a real API server on the loopback, and a DPU in memory whose agent runs in this process.
+//! etcd and a real API server on the loopback, a DPU as it is there, and one in memory whose agent runs in this process.
 
 mod api_server;
 mod dpu;
+mod in_cluster;
 
 pub use api_server::ApiServer;
 pub use dpu::TestDpu;
+pub use in_cluster::{InCluster, attached};
 
 use std::time::Duration;
 

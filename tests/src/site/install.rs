@@ -3,6 +3,8 @@
 use super::{Agents, INVENTORY_NAMESPACE, STORAGE_CLASS, SYSTEM_NAMESPACE, Site, Storage, images, run, until};
 use anyhow::{Context, Result};
 use sandbox::cluster::kubelet::CNI;
+/// The folder with the programs of a pinned module below tools/, built once.
+pub use sandbox::programs::build as tools;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::process::Command;
@@ -13,12 +15,6 @@ const OVN_SECRET: &str = "metalplane-ovn";
 /// The workspace's folder: charts and scripts are taken from the checkout that this was built from.
 pub(super) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-/// The folder with the programs of a pinned module below tools/, built once.
-pub async fn tools(module: &str) -> Result<PathBuf> {
-    let folder = run(Command::new(root().join("tools/build.sh")), &[module], None).await?;
-    Ok(PathBuf::from(folder.trim()))
 }
 
 pub(super) async fn helm() -> Result<PathBuf> {
