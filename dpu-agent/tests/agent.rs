@@ -12,7 +12,8 @@ use ports::{Emulation, Switch, VolumeConnector};
 use proto::agent::v1alpha1::agent_client::AgentClient;
 use proto::agent::v1alpha1::{GetStatusRequest, ListExposuresRequest};
 use serde_json::json;
-use site::{ApiServer, TestDpu, attached, until};
+use site::dpu::TestDpu;
+use site::{ApiServer, attached, until};
 
 const MIB: u64 = 1 << 20;
 

@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn what_can_be_no_swap_space_is_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        for (size, page) in [(9 * 4096, 4096), (9 * 65536, 65536), (MIB, 0), (MIB, 2048), (MIB, 12288), (MIB, 1 << 20)] {
+        for (size, page) in [(9 * 4096, 4096), (9 * 65536, 65536), (MIB, 0), (MIB, 2048), (MIB, 12288), (MIB, 1 << 20)]
+        {
             assert!(write(file.as_file(), size, page, [1; 16]).is_err(), "{size} bytes, pages of {page}");
         }
     }

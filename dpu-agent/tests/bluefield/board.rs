@@ -138,7 +138,8 @@ impl Board {
     pub fn start(&mut self) {
         self.agent = Some(match self.nics {
             Nics::Static => {
-                let args = Args::try_parse_from(std::iter::once("dpu-agent").chain(self.flags.iter().map(String::as_str)));
+                let args =
+                    Args::try_parse_from(std::iter::once("dpu-agent").chain(self.flags.iter().map(String::as_str)));
                 let args = args.unwrap_or_else(|error| panic!("{error}"));
                 let ports = dpu_agent::wire_up::ports_by(&args, self.devlink.clone()).expect("ports");
                 let (stop, stopped) = oneshot::channel::<()>();

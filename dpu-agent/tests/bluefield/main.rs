@@ -54,7 +54,7 @@ fn prepare(nics: Nics) -> Result<Helm, String> {
     if nics == Nics::Virtnet && board::virtnet().is_none() {
         return Err("the sandbox's program virtnet is not built".to_owned());
     }
-    site::programs()?;
+    site::api_server::programs()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(Helm::find()).map_err(|error| format!("{error:#}"))
 }
@@ -188,7 +188,10 @@ async fn outside(cluster: &InCluster<'_>, board: &Board) -> Vec<String> {
     }
     all.extend(cluster.nics().get("eth0").await.expect("get").resource_version());
     all.push(format!("{:?} {:?}", shown(board), board.with(|world| world.host_found())));
-    all.push(format!("{:?}", board.with(|world| (world.initiator.controllers.clone(), world.outside.dpu.plugged.clone()))));
+    all.push(format!(
+        "{:?}",
+        board.with(|world| (world.initiator.controllers.clone(), world.outside.dpu.plugged.clone()))
+    ));
     all.push(board.switch.vsctl(&["--columns=name,external_ids,type", "list", "interface", board.representor()]));
     all.push(format!("{:?} {}", board.mac(), dpu::ip(&["-d", "link", "show", board.representor()])));
     all
@@ -207,7 +210,8 @@ async fn agent_is_restarted(cluster: &InCluster<'_>, board: &mut Board) {
     .await;
     until_looked_again(board).await;
     let asked = board.snap().calls()[calls..].to_vec();
-    let changed: Vec<&String> = asked.iter().filter(|call| !call.contains("_get_") && !call.ends_with("_list")).collect();
+    let changed: Vec<&String> =
+        asked.iter().filter(|call| !call.contains("_get_") && !call.ends_with("_list")).collect();
     assert!(changed.is_empty(), "a restart changes nothing on the wire: {changed:?}");
     assert_eq!(outside(cluster, board).await, before);
     board.lab.assert_harmless();

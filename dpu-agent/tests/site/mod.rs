@@ -1,11 +1,10 @@
 //! etcd and a real API server on the loopback, a DPU as it is there, and one in memory whose agent runs in this process.
 
-mod api_server;
-mod dpu;
+pub mod api_server;
+pub mod dpu;
 mod in_cluster;
 
 pub use api_server::ApiServer;
-pub use dpu::TestDpu;
 pub use in_cluster::{InCluster, attached};
 
 use std::time::Duration;

@@ -24,7 +24,8 @@ mod tests {
     fn pages_are_those_of_the_option_or_of_the_kernel() {
         let of = |options: &[&str]| page(&options.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&["-L", "SWAP"]), Ok(rustix::param::page_size()), "not used, as by upstream");
-        for options in [&["-p", "65536"][..], &["-p65536"], &["-L", "a", "--pagesize", "65536"], &["--pagesize=65536"]] {
+        for options in [&["-p", "65536"][..], &["-p65536"], &["-L", "a", "--pagesize", "65536"], &["--pagesize=65536"]]
+        {
             assert_eq!(of(options), Ok(65536), "{options:?}");
         }
         for options in [&["-p"][..], &["-p", "64K"], &["--pagesize="]] {
