@@ -141,10 +141,10 @@ impl Site {
             };
             let waiting: Vec<String> =
                 pods.iter().filter(|p| !ready(p)).map(|p| p["metadata"]["name"].to_string()).collect();
-            // The CSI driver and its plug-in on every node; controller, two DPUs' agents and the ordinary node's; two targets.
-            let expected = 1
-                + self.sandbox.ready().nodes.len()
-                + if self.agents == Agents::DaemonSet { 4 } else { 0 }
+            // The CSI driver and its plug-in on every node; the controller, and an agent on every node; two targets.
+            let on_nodes = 1 + self.sandbox.ready().nodes.len();
+            let expected = on_nodes
+                + if self.agents == Agents::DaemonSet { on_nodes } else { 0 }
                 + if self.spdk.is_some() { 2 } else { 0 };
             if pods.len() < expected {
                 return Ok(Err(format!("{} of {expected} pods", pods.len())));

@@ -3,11 +3,15 @@
 mod bare;
 mod ceph;
 mod golden;
+mod groups;
 mod images;
 mod install;
 mod inventory;
 mod life;
 mod netboot;
+mod netns;
+mod ovn;
+mod perl;
 mod ping;
 mod pod;
 mod probe;
@@ -34,6 +38,9 @@ pub use images::release;
 pub use install::tools;
 pub use life::{Frozen, OUT_OF_SERVICE};
 pub use netboot::{InstallerCd, POOL, bare};
+pub use netns::{LISTEN, Netns, SEND, Talk, Way, addresses, by_first_address};
+pub use ovn::Row;
+pub use perl::Perl;
 pub use pod::{ORDINARY_NODE, Pod};
 pub use probe::{Place, Probe};
 pub use sandbox::guest::Kind as GuestKind;
@@ -79,7 +86,7 @@ pub struct Site {
 impl Site {
     /// Starts a sandbox and installs everything; `say` gets a line per step.
     pub async fn start(name: &str, options: Options, agents: Agents, say: &dyn Fn(&str)) -> Result<Self> {
-        say("starting the cluster: control plane, two DPUs and an ordinary node");
+        say(&format!("starting the cluster: control plane and the nodes {}", options.nodes.join(", ")));
         let sandbox = Sandbox::start(name, options).await?;
         say("the cluster is up; building helm from its pinned module (minutes at the first time, then cached)");
         let site = Self { sandbox, helm: install::helm().await?, agents, spdk: None, ceph: None };

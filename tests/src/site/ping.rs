@@ -10,6 +10,11 @@ use std::time::Duration;
 const PORT: &str = "probe0";
 
 impl Site {
+    pub fn another_dpu(&self, own: &str) -> Result<&str> {
+        let other = self.sandbox.ready().nodes.iter().find(|node| node.dpu && node.name != own);
+        Ok(&other.context("there is one DPU only")?.name)
+    }
+
     /// Waits until `address` answers a DPU other than `own`, which asks as a logical port of its own; tells when it did.
     pub async fn ping_from_another_dpu(
         &self,
@@ -18,8 +23,7 @@ impl Site {
         address: &str,
         limit: Duration,
     ) -> Result<Timestamp> {
-        let nodes = &self.sandbox.ready().nodes;
-        let other = &nodes.iter().find(|node| node.dpu && node.name != own).context("there is one DPU only")?.name;
+        let other = self.another_dpu(own)?;
         let probe = self.probe(other, PORT, from).await?;
         let answered = probe.hears(address, limit).await;
         self.remove_probe(other, PORT).await.and(answered)

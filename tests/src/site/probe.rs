@@ -75,10 +75,6 @@ impl Site {
     async fn uid(&self, kind: &str, namespace: &str, name: &str) -> Result<String> {
         self.kubectl(&["get", kind, name, "-n", namespace, "-o", "jsonpath={.metadata.uid}"]).await
     }
-
-    async fn nbctl(&self, args: &[&str]) -> Result<String> {
-        self.enter("cp", &[&["ovn-nbctl", "--timeout=30"], args].concat()).await
-    }
 }
 
 impl Probe<'_> {

@@ -1,8 +1,8 @@
-//! A virtual machine in a pod of the ordinary node: QEMU and a guest's image of the node's own files, for the site has no container image
+//! A virtual machine in a pod of an ordinary node: QEMU and a guest's image of the node's own files, for the site has no container image
 //! with QEMU. The pod's device is bridged to the guest as KubeVirt's bridge binding does it: the guest has the VNic's MAC address, the device
 //! another one.
 
-use super::{GuestKind, ORDINARY_NODE, Site};
+use super::{GuestKind, Site};
 use crate::guest::Guest;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -50,6 +50,8 @@ pub struct Vm<'a> {
     pub namespace: &'a str,
     /// The pod's, and what the guest calls itself.
     pub name: &'a str,
+    /// The pod's.
+    pub node: &'a str,
     /// What the pod's net1 is: fields of an entry of `metalplane.io/networks`.
     pub nic: Value,
     pub guest: GuestKind,
@@ -86,7 +88,7 @@ impl Vm<'_> {
             "spec": {
                 "terminationGracePeriodSeconds": 0,
                 "restartPolicy": "Never",
-                "nodeSelector": {"kubernetes.io/hostname": ORDINARY_NODE},
+                "nodeSelector": {"kubernetes.io/hostname": self.node},
                 "volumes": volumes,
                 "containers": [{
                     "name": "qemu",
@@ -114,6 +116,6 @@ impl Vm<'_> {
 
     /// Its serial console.
     pub fn console(&self, site: &Site) -> Guest {
-        Guest::at(site.sandbox.layout().node_dir(ORDINARY_NODE).join(self.state().trim_start_matches("/var/")))
+        Guest::at(site.sandbox.layout().node_dir(self.node).join(self.state().trim_start_matches("/var/")))
     }
 }

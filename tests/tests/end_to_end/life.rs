@@ -176,7 +176,7 @@ spec: {{vpc: {{name: default}}}}
         machine.namespace
     );
     machine.site.apply(&closed).await?;
-    regroup(machine, json!(["web"])).await?;
+    machine.site.regroup(machine.namespace, machine.name, &json!(["web"])).await?;
     probe.hears_nothing(machine.address).await?;
     in_force(machine, &json!([{"icmp": {"family": "IPv4"}}])).await?;
     probe.hears_at_once(machine.address).await?;
@@ -190,44 +190,18 @@ spec: {{vpc: {{name: default}}}}
     ensure!(!answers.is_empty(), "the connection was never open");
     let late = answers.iter().find(|at| **at > closed);
     ensure!(late.is_none(), "an answer at {late:?}, and the rule was gone, and in force, at {closed}");
-    regroup(machine, json!(null)).await?;
+    machine.site.regroup(machine.namespace, machine.name, &Value::Null).await?;
     probe.hears(machine.address, SOON).await?;
     machine.site.remove_probe(OTHER_NODE, PROBE).await?;
     machine.kubectl(&["delete", "securitygroup", "web", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
 }
 
-/// The group `web` lets this in, and every chassis that matters has it.
+/// The group `web`, whose one member the machine is, lets this in.
 async fn in_force(machine: &Machine<'_>, ingress: &Value) -> Result<()> {
-    let change = json!({"spec": {"ingress": ingress}}).to_string();
-    machine.kubectl(&["patch", "sg", "web", "--type=merge", "-p", &change]).await?;
-    let wait = ["wait", "sg/web", "--for=condition=InForce", &format!("--timeout={SOON_FLAG}")];
-    machine.kubectl(&wait).await?;
-    let group = machine.kubectl(&["get", "sg", "web", "-o", "json"]).await?;
-    let group: Value = serde_json::from_str(&group)?;
-    let status = &group["status"];
-    let said = status["conditions"].as_array().into_iter().flatten().find(|said| said["type"] == "InForce");
-    let newest = said.is_some_and(|said| said["observedGeneration"] == group["metadata"]["generation"]);
-    ensure!(newest && status["members"] == 1, "InForce was waited for, and is said of another generation: {status}");
+    machine.site.edit_ingress(machine.namespace, "web", ingress).await?;
+    let members = machine.kubectl(&["get", "sg", "web", "-o", "jsonpath={.status.members}"]).await?;
+    ensure!(members == "1", "the group has {members} members");
     Ok(())
-}
-
-/// Its first interface is in these groups, and OVN has been told.
-async fn regroup(machine: &Machine<'_>, groups: Value) -> Result<()> {
-    let op = if groups.is_null() { "remove" } else { "add" };
-    let change = json!([{"op": op, "path": "/spec/interfaces/0/securityGroups", "value": groups}]).to_string();
-    machine.kubectl(&["patch", "bmm", machine.name, "--type=json", "-p", &change]).await?;
-    until("OVN is told of the groups", SOON, async || {
-        let vnic = machine.kubectl(&["get", "vnic", &format!("{}-eth0", machine.name), "-o", "json"]).await?;
-        let vnic: Value = serde_json::from_str(&vnic)?;
-        let said = vnic["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let told = said.iter().any(|said| {
-            let current = said["observedGeneration"] == vnic["metadata"]["generation"];
-            said["type"] == "Programmed" && said["status"] == "True" && current
-        });
-        let is_it = vnic["spec"]["securityGroups"] == groups;
-        Ok(if told && is_it { Ok(()) } else { Err(vnic.to_string()) })
-    })
-    .await
 }
 
 /// A warm reset: the host keeps its power, and the guest is seen to answer anew.

@@ -22,7 +22,6 @@ mod netboot;
 mod new_server;
 mod on_vlan;
 mod ovn;
-mod perl;
 mod pods;
 mod refusals;
 mod registry;

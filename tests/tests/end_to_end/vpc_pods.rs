@@ -50,7 +50,7 @@ fn pods_and_a_virtual_machine_are_members_of_a_vpc() {
         let pods = [machine.manifest(), pod(namespace, "quiet", ""), pod(namespace, "member", &asking(&[ADDRESS]))];
         site.apply(&pods.join("---\n")).await?;
         let virtual_machine =
-            Vm { namespace, name: "virtual", nic: json!({"subnet": "green"}), guest: GuestKind::Tiny };
+            Vm { namespace, name: "virtual", node: NODE, nic: json!({"subnet": "green"}), guest: GuestKind::Tiny };
         site.apply_in(namespace, &format!("{GUESTS_SUBNET}---\n{}", virtual_machine.manifest().await?)).await?;
         for name in ["quiet", "member"] {
             let phase = "--for=jsonpath={.status.phase}=Running";
@@ -161,10 +161,7 @@ pub(super) async fn left(site: &Site, namespace: &str, address: &str) -> Result<
     let attachments = site.kubectl(&["get", "nicattachments", "-n", "metalplane-dpu-node-1", "-o", "name"]).await?;
     let holds = site.kubectl(&["get", "addressholds", "-o", "jsonpath={.items[*].spec.address}"]).await?;
     let holds = if holds.split(' ').any(|held| held == address) { address } else { "" };
-    let ports = site.enter(NODE, &["ovs-vsctl", "list-ports", "br-int"]).await?;
-    let devices = site.enter(NODE, &["ip", "-brief", "link"]).await?;
-    let is_ours = |line: &&str| line.starts_with("mp") || line.starts_with("mq");
-    let ours: Vec<&str> = ports.lines().chain(devices.lines()).filter(is_ours).collect();
+    let ours = site.network_devices(NODE).await?;
     let notes = site.pod_notes().await?.iter().map(|note| note["containerId"].to_string()).collect::<Vec<_>>();
     let all = [objects.trim(), attachments.trim(), holds, &ours.join(" "), &notes.join(" ")].join(" ");
     Ok(Some(all.trim().to_owned()).filter(|all| !all.is_empty()))

@@ -2,11 +2,10 @@
 //! its port is closed before it is there.
 
 use super::machine::{Machine, SOON, SOON_FLAG};
-use super::perl::Perl;
 use anyhow::{Result, ensure};
 use serde_json::json;
 use tests::guest::Guest;
-use tests::site::{Place, until};
+use tests::site::{Perl, Place, until};
 
 pub const FLOOD: &str = include_str!("flood.pl");
 const WATCH: &str = include_str!("watch.pl");

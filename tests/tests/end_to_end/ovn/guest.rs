@@ -2,14 +2,14 @@
 //! there, so that none answers for another. The guest is told by its serial console, and heard by it.
 
 use super::draw::PORTS;
-use super::endpoint::{LISTEN, SEND, ways};
+use super::endpoint::ways;
 use crate::machine::{BOOT, SOON};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use tests::guest::Guest;
-use tests::site::{GuestKind, Site, Vm};
+use tests::site::{GuestKind, LISTEN, ORDINARY_NODE, SEND, Site, Vm};
 use tokio::sync::Mutex;
 
 /// Machines: the server, and the VNics of the machine's interfaces.
@@ -53,7 +53,7 @@ pub(super) async fn start(site: &Site, namespace: &str) -> Result<Vec<Booting>> 
         site.apply_in(namespace, &machine.to_string()).await?;
     }
     let nic = json!({"vnic": IN_A_POD});
-    let virtual_machine = Vm { namespace, name: "virtual", nic, guest: GuestKind::Debian };
+    let virtual_machine = Vm { namespace, name: "virtual", node: ORDINARY_NODE, nic, guest: GuestKind::Debian };
     site.apply(&virtual_machine.manifest().await?).await?;
     all.push(Booting { guest: virtual_machine.console(site), from: 0, vnics: &[IN_A_POD] });
     Ok(all)

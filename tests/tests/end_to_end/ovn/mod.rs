@@ -5,10 +5,10 @@
 //! | file | what |
 //! |---|---|
 //! | `draw.rs` | the network, at random from the seed |
-//! | `endpoint.rs`, `guest.rs`, `listen.pl`, `send.pl` | where packets come from and go to |
+//! | `endpoint.rs`, `guest.rs` | where packets come from and go to |
 //! | `model.rs` | the first answer |
 //! | `trace.rs` | the third |
-//! | `open.rs`, `talk.pl` | connections that are open while their rule goes |
+//! | `open.rs` | connections that are open while their rule goes |
 //! | `withstand.rs` | what OVN is made of is killed |
 //! | `gateway.rs` | a gateway node dies |
 //! | `cloud_init.rs` | what a Debian's cloud-init makes of the metadata |
@@ -224,10 +224,8 @@ impl<'a> Run<'a> {
     }
 
     async fn ports_are_up(&self) -> Result<()> {
-        for endpoint in &self.endpoints {
-            self.nbctl(&["wait-until", "Logical_Switch_Port", &endpoint.port(), "up=true"]).await?;
-        }
-        self.nbctl(&["--wait=hv", "sync"]).await.map(drop)
+        let uids: Vec<&str> = self.endpoints.iter().map(|endpoint| endpoint.uid.as_str()).collect();
+        self.site.ports_are_up(&uids).await
     }
 
     async fn pod(&self, vnic: &str) -> Result<Endpoint> {
@@ -242,7 +240,7 @@ impl<'a> Run<'a> {
     }
 
     async fn nbctl(&self, args: &[&str]) -> Result<String> {
-        self.site.enter("cp", &[&["ovn-nbctl", "--timeout=60"], args].concat()).await
+        self.site.nbctl(args).await
     }
 
     async fn switch(&mut self, subnet: &str) -> Result<(String, String)> {

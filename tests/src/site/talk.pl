@@ -1,5 +1,5 @@
-# One end of a TCP connection and of UDP, on port 7000: says what the lines of the standard input say (PROTOCOL TEXT), and prints what
-# it hears. With an argument it connects to that address, else it waits for who does.
+# One end of a TCP connection and of UDP: says what the lines of the standard input say (PROTOCOL TEXT), and prints what it hears.
+# Arguments are its own address, the peer's and the port (7000 without one). Without a peer it waits for who connects.
 use strict;
 use Socket qw(:all);
 use IO::Select;
@@ -7,8 +7,9 @@ $| = 1;
 alarm 300;
 my $six = ($ARGV[1] // $ARGV[0]) =~ /:/;
 my $family = $six ? AF_INET6 : AF_INET;
-my $at = sub { $six ? pack_sockaddr_in6(7000, inet_pton(AF_INET6, $_[0])) : pack_sockaddr_in(7000, inet_aton($_[0])) };
-my ($own, $peer) = @ARGV;
+my ($own, $peer, $port) = @ARGV;
+$port //= 7000;
+my $at = sub { $six ? pack_sockaddr_in6($port, inet_pton(AF_INET6, $_[0])) : pack_sockaddr_in($port, inet_aton($_[0])) };
 socket(my $udp, $family, SOCK_DGRAM, 0) or die "udp: $!";
 socket(my $tcp, $family, SOCK_STREAM, 0) or die "tcp: $!";
 setsockopt($tcp, SOL_SOCKET, SO_REUSEADDR, 1);

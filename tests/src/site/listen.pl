@@ -1,5 +1,5 @@
-# Prints every payload of the judge that arrives: by UDP and TCP on the given ports, and in echo requests; of both families. Each line
-# begins with $WHO.
+# Prints every payload that arrives, a word and two numbers (judge-1-2): by UDP and TCP on the given ports, and in echo requests; of both
+# families. Each line begins with $WHO.
 use strict;
 use Socket qw(:all);
 use IO::Select;
@@ -45,6 +45,6 @@ while (1) {
             next if $kind eq "icmp6" && ord(substr $data, 0, 1) != 128;
         }
         $kind = substr $kind, 0, 4;
-        print "$who$kind $1\n" while $data =~ /(judge-\d+-\d+)/g;
+        print "$who$kind $1\n" while $data =~ /([a-z]+-\d+-\d+)/g;
     }
 }
