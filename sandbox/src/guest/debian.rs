@@ -18,7 +18,7 @@ use super::kernel::{Flavour, Kernel};
 pub const RECIPE: &[&str] = &[include_str!("debian.rs")];
 
 const PACKAGES: &str = "systemd-sysv,udev,dbus,kmod,cloud-init,cloud-guest-utils,netplan.io,openssh-server,iproute2,\
-                        iputils-ping,procps,fdisk,e2fsprogs,nvme-cli";
+                        iputils-ping,procps,fdisk,e2fsprogs,nvme-cli,pciutils";
 
 /// EC2's metadata where no disk has a seed; nothing of such a server says "EC2", so that there is any has to be tried (`strict_id`). One
 /// kind of host key: under emulation each takes seconds. No locale: the package that makes them is not there.

@@ -1,7 +1,7 @@
 //! A second disk and a second NIC while the guest runs, seen from inside it; the disk grows under I/O; both leave.
 
-use super::Story;
 use super::machine::MACHINE;
+use super::{Story, second_nic};
 use crate::guest::Guest;
 use crate::site::{Site, until};
 use anyhow::{Result, ensure};
@@ -10,31 +10,25 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 const GIB: u64 = 1 << 30;
 
-pub(super) async fn show(story: &Story, site: &Site, guest: &Guest) -> Result<()> {
+/// `dpu`: that of the machine.
+pub(super) async fn show(story: &Story, site: &Site, guest: &Guest, dpu: &str) -> Result<()> {
     story.say(&format!("bmctl adddisk {MACHINE} data --size 1Gi --bus VirtioBlk"));
     site.bmctl(&["adddisk", MACHINE, "data", "--size", "1Gi", "--bus", "VirtioBlk", "--wait", "--timeout", "180s"])
         .await?;
     disk_has(story, guest, GIB).await?;
 
-    story.say(&format!("bmctl addinterface {MACHINE} eth1 --subnet blue --address 10.20.0.8"));
-    let add =
-        ["addinterface", MACHINE, "eth1", "--subnet", "blue", "--address", "10.20.0.8", "--wait", "--timeout", "180s"];
-    site.bmctl(&add).await?;
-    nics(guest, 2).await?;
-    story.say("the guest has 2 network interfaces");
-
+    let nic = second_nic::plug(story, site, guest, dpu).await?;
     expand_under_io(story, site, guest).await?;
 
-    story.say(&format!("bmctl removedisk {MACHINE} data; bmctl removeinterface {MACHINE} eth1"));
+    story.say(&format!("bmctl removedisk {MACHINE} data"));
     site.bmctl(&["removedisk", MACHINE, "data", "--wait", "--timeout", "180s"]).await?;
-    site.bmctl(&["removeinterface", MACHINE, "eth1", "--wait", "--timeout", "180s"]).await?;
     until("the guest no longer has the disk", LIMIT, async || {
         let seen = guest.shell("ls /sys/block", LIMIT).await?;
         Ok(if seen.lines().any(|line| line.split_whitespace().any(|w| w == "vda")) { Err(seen) } else { Ok(()) })
     })
     .await?;
-    nics(guest, 1).await?;
-    story.say("both are gone from the guest");
+    second_nic::unplug(story, site, guest, &nic).await?;
+    story.say("disk and NIC no longer exist in the guest");
     // A disk taken out of the machine is kept; the demo has no further use for its claim.
     site.kubectl(&["delete", "pvc", &format!("{MACHINE}-data"), "--timeout=180s"]).await?;
     Ok(())
@@ -49,15 +43,6 @@ async fn disk_has(story: &Story, guest: &Guest, bytes: u64) -> Result<()> {
     .await?;
     story.say(&format!("the guest has /dev/vda, {} GiB", bytes / GIB));
     Ok(())
-}
-
-async fn nics(guest: &Guest, wanted: usize) -> Result<()> {
-    until(&format!("the guest has {wanted} network interfaces"), LIMIT, async || {
-        let seen = guest.shell("echo MP-''NICS $(ls /sys/class/net | grep -vc lo)", LIMIT).await?;
-        let count = seen.lines().find_map(|line| line.trim().strip_prefix("MP-NICS ")?.trim().parse::<usize>().ok());
-        Ok(if count == Some(wanted) { Ok(()) } else { Err(seen) })
-    })
-    .await
 }
 
 /// A writer runs in the guest while the claim grows; it must not see one error.

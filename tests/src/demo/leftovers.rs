@@ -1,14 +1,20 @@
-//! Nothing may be left of deleted machines: no object, no process, no switch port, no volume.
+//! Nothing may be left of deleted machines, pods and networks: no object, no process, no switch port, no row in OVN, no volume.
 
 use super::Story;
 use crate::site::{Site, until};
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Things that a machine brings, by kind. What was there before it may stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Count(BTreeMap<String, Vec<String>>);
+
+/// Kinds of which nothing may be there, whoever asks.
+const NETWORK: &str = "ports and devices";
+const ROWS: &str = "rows in OVN of what no longer exists";
+/// What has rows in OVN's north-bound database.
+const HAVE_ROWS: &str = "vpc,sn,sg,vnic,pn,ngw,fip";
 
 /// An empty hold goes after its PersistentVolume, which is looked for with back-off.
 const GONE_WITHIN: Duration = Duration::from_secs(180);
@@ -40,21 +46,12 @@ pub(super) async fn count(site: &Site) -> Result<Count> {
         let of_machines = there.into_iter().filter(|line| !line.trim_end().ends_with(" Subnet"));
         found.insert(kind.to_owned(), of_machines.collect());
     }
-    for node in site.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
-        let ports = site.enter(&node.name, &["ovs-vsctl", "list-ports", "br-int"]).await?;
-        let ports = lines(&ports).into_iter().filter(|port| port.starts_with("mp")).collect();
-        found.insert(format!("switch ports of {}", node.name), ports);
-        let files = site
-            .enter(
-                &node.name,
-                &["find", "/run/metalplane", "-type", "f", "-not", "-name", "boot-id", "-not", "-name", ".lock"],
-            )
-            .await?;
-        let files = lines(&files)
-            .into_iter()
-            .filter(|file| file.contains("record") || file.contains("seeds") || file.contains("connections"));
-        found.insert(format!("files of the agent on {}", node.name), files.collect());
+    for node in &site.sandbox.ready().nodes {
+        let name = &node.name;
+        found.insert(format!("{NETWORK} of {name}"), site.network_devices(name).await?);
+        found.insert(format!("files of the agent on {name}"), agent_files(site, name).await?);
     }
+    found.insert(ROWS.to_owned(), rows_of_nothing(site).await?);
     let pool = site.sandbox.ready().pool.join("volumes");
     let volumes = std::fs::read_dir(pool)
         .map(|entries| entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect());
@@ -62,6 +59,27 @@ pub(super) async fn count(site: &Site) -> Result<Count> {
     let running = crate::site::running_guests(site)?;
     found.insert("QEMU processes".to_owned(), running);
     Ok(Count(found))
+}
+
+/// Records, seeds, connections, and what the CNI plugin has noted of pods.
+async fn agent_files(site: &Site, node: &str) -> Result<Vec<String>> {
+    // Where no agent runs there is no folder.
+    let find = "[ ! -d /run/metalplane ] || find /run/metalplane -type f -not -name boot-id -not -name .lock";
+    let files = site.enter(node, &["sh", "-c", find]).await?;
+    let is_one = |file: &String| {
+        let of_agent = ["record", "seeds", "connections"].iter().any(|part| file.contains(part));
+        of_agent || file.contains("/cni/") && file.ends_with(".json")
+    };
+    Ok(lines(&files).into_iter().filter(is_one).collect())
+}
+
+/// Rows that the controller wrote for what no longer exists.
+async fn rows_of_nothing(site: &Site) -> Result<Vec<String>> {
+    let rows = site.north_bound_rows().await?;
+    let uids = site.kubectl(&["get", HAVE_ROWS, "-A", "-o", "jsonpath={.items[*].metadata.uid}"]).await?;
+    let uids: BTreeSet<&str> = uids.split_whitespace().collect();
+    let of_nothing = rows.into_iter().filter(|row| !uids.contains(row.uid.as_str()));
+    Ok(of_nothing.map(|row| format!("{} of {} {}", row.table, row.kind, row.uid)).collect())
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -89,11 +107,13 @@ pub(super) async fn none(story: &Story, site: &Site, before: &Count) -> Result<(
 /// Without a count from before, the golden image's volume is the only thing that may be there.
 fn new_ones(kind: &str, names: &[String], before: Option<&Count>) -> Vec<String> {
     let old = before.and_then(|b| b.0.get(kind));
-    // What it says of whose it is may change.
-    let same = |name: &str, other: &str| name.split_whitespace().next() == other.split_whitespace().next();
+    // What an object says of whose it is may change; anything else is what it is called.
+    let is_object = OBJECTS.iter().any(|(known, _)| *known == kind);
+    let first = |name: &str| name.split_whitespace().next().map(str::to_owned);
+    let same = |name: &str, other: &str| name == other || is_object && first(name) == first(other);
     let ours = |name: &&String| match old {
         Some(old) => !old.iter().any(|other| same(name, other)),
-        None => name.contains("bm-0") || kind.starts_with("switch") || kind.starts_with("QEMU"),
+        None => name.contains("bm-0") || [NETWORK, ROWS, "QEMU"].iter().any(|all_of| kind.starts_with(all_of)),
     };
     names.iter().filter(ours).map(|name| format!("{kind}: {name}")).collect()
 }
@@ -111,6 +131,15 @@ mod tests {
         let before = Count([("volumeholds".to_owned(), names(&["vol-1   map[a:b]"]))].into());
         let now = names(&["vol-1   <none>", "vol-2   <none>"]);
         assert_eq!(new_ones("volumeholds", &now, Some(&before)), ["volumeholds: vol-2   <none>"]);
+    }
+
+    #[test]
+    fn a_port_is_another_than_the_one_that_was_there_before() {
+        let kind = format!("{NETWORK} of dpu-1");
+        let before = Count([(kind.clone(), names(&["port mp1"]))].into());
+        assert_eq!(new_ones(&kind, &names(&["port mp1", "port mp2"]), Some(&before)).len(), 1);
+        assert_eq!(new_ones(&kind, &names(&["port mp1"]), None).len(), 1, "nobody counted before");
+        assert_eq!(new_ones(ROWS, &names(&["ACL of VNic u"]), None).len(), 1);
     }
 
     #[test]

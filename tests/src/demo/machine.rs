@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 pub(super) const MACHINE: &str = "bm-01";
 /// The first one behind the gateway's, which is chosen.
-const ADDRESS: &str = "10.20.0.2";
+pub(super) const ADDRESS: &str = "10.20.0.2";
 
 pub(super) async fn image(story: &Story, site: &Site) -> Result<()> {
     story.say("golden image: a real Debian 12, imported as MachineImage debian-12 (built once, then cached)");
@@ -21,34 +21,40 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     let applied = Timestamp::now();
     site.apply(include_str!("../../../examples/bm-01.yaml")).await?;
     watch::machine(story, site, MACHINE, Until::Answers).await?;
-    let answered = ping_from_the_other_dpu(story, site).await?;
-    let machine = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
-    report::write(story, &machine, applied, answered)?;
+    let dpu = dpu_of(site, MACHINE).await?;
+    let answered = ping_from_the_other_dpu(story, site, &dpu).await?;
+    let machine = site.get(&["bmm", MACHINE]).await?.context("the machine no longer exists")?;
+    report::start(story, &machine, applied, answered)?;
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
     println!("{}", site.kubectl(&["get", "bmm"]).await?);
 
-    rules::show(story, site).await?;
-
-    let guest = Guest::new(site.sandbox.layout(), &server_of(site).await?);
+    let guest = console_of(site, MACHINE).await?;
     story.say("waiting for the guest's console, to look from inside");
     guest.line("the guest has finished its boot", 0, BOOT_LIMIT, |line| line.contains("MP-BOOT")).await?;
-    hot_plug::show(story, site, &guest).await?;
+    rules::show(story, site, &guest, &dpu).await?;
+    hot_plug::show(story, site, &guest, &dpu).await?;
     way_out::show(story, site, &guest).await
 }
 
-/// Asks from a logical port on the other DPU: the packets cross the tunnel between the two.
-async fn ping_from_the_other_dpu(story: &Story, site: &Site) -> Result<Timestamp> {
-    let own = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
-    let own = own["status"]["disks"][0]["dpuName"].as_str().unwrap_or_default().to_owned();
-    let from = Place { namespace: NAMESPACE, subnet: "blue", address: "10.20.0.250/24" };
-    let answered = site.ping_from_another_dpu(&own, from, ADDRESS, BOOT_LIMIT).await?;
-    story.say(&format!("{ADDRESS} answers ping from another DPU"));
-    Ok(answered)
+async fn told(site: &Site, machine: &str, path: &str) -> Result<String> {
+    site.kubectl(&["get", "bmm", machine, "-n", NAMESPACE, "-o", &format!("jsonpath={{.status.{path}}}")]).await
 }
 
-/// The virtual server that the machine has claimed.
-async fn server_of(site: &Site) -> Result<String> {
-    let machine = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
-    let hardware = machine["status"]["hardwareName"].as_str().context("no hardware is claimed")?;
-    Ok(hardware.replace("rack1-u0", "server-"))
+/// The DPU that presents the machine's disk.
+pub(super) async fn dpu_of(site: &Site, machine: &str) -> Result<String> {
+    told(site, machine, "disks[0].dpuName").await
+}
+
+/// Of the virtual server that the machine has claimed.
+pub(super) async fn console_of(site: &Site, machine: &str) -> Result<Guest> {
+    let hardware = told(site, machine, "hardwareName").await?;
+    Ok(Guest::new(site.sandbox.layout(), &hardware.replace("rack1-u0", "server-")))
+}
+
+/// Asks from a logical port on the other DPU: the packets cross the tunnel between the two.
+async fn ping_from_the_other_dpu(story: &Story, site: &Site, own: &str) -> Result<Timestamp> {
+    let from = Place { namespace: NAMESPACE, subnet: "blue", address: "10.20.0.250/24" };
+    let answered = site.ping_from_another_dpu(own, from, ADDRESS, BOOT_LIMIT).await?;
+    story.say(&format!("{ADDRESS} answers ping from another DPU"));
+    Ok(answered)
 }

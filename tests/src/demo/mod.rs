@@ -3,16 +3,21 @@
 //! | module | what it shows |
 //! |---|---|
 //! | [`machine`] | a Debian by a cloud disk, a rule of a SecurityGroup, hot-plug, the way out of its Vpc and in |
+//! | [`rules`] | of that, a port that is opened, and closed under an open connection |
+//! | [`hot_plug`], [`second_nic`] | of that, a disk and a NIC |
 //! | [`network`] | two Vpcs with the same addresses, a machine without a cloud-init disk, pods, a virtual machine in a pod |
+//! | [`members`] | of that, who reaches whom, and who hears nothing |
 //! | [`workflow`] | a server without a DPU, installed over the network |
 //! | [`leftovers`] | that nothing is left of any of them |
 
 mod hot_plug;
 mod leftovers;
 mod machine;
+mod members;
 mod network;
 mod report;
 mod rules;
+mod second_nic;
 mod watch;
 mod way_out;
 mod workflow;
@@ -107,6 +112,9 @@ pub async fn run(keep: bool, agents: Agents, part: Option<Part>) -> Result<()> {
         options.servers.push(workflow::SERVER.to_owned());
         options.personalities.push(bare(workflow::SERVER));
     }
+    if parts.contains(&Part::Network) && agents == Agents::DaemonSet {
+        options.nodes.push(network::VM_NODE.to_owned());
+    }
     tokio::select! {
         result = story.during(show(&story, keep, agents, options, &parts)) => result,
         _ = tokio::signal::ctrl_c() => {
@@ -127,6 +135,7 @@ async fn end_what_started() {
 }
 
 async fn show(story: &Story, keep: bool, agents: Agents, options: Options, parts: &[Part]) -> Result<()> {
+    report::begin()?;
     let site = match Site::start(NAME, options, agents, &|text| story.say(text)).await {
         Ok(site) => site,
         Err(error) => {
@@ -151,13 +160,7 @@ async fn show(story: &Story, keep: bool, agents: Agents, options: Options, parts
             "\nmake demo PART=workflow shows more of servers without a DPU: a reinstallation, and a release with its disks erased\n"
         );
     }
-    match parts.contains(&Part::Machine) {
-        true => report::last_line(),
-        false => {
-            println!("demo: ok");
-            Ok(())
-        }
-    }
+    report::last_lines(parts.contains(&Part::Machine))
 }
 
 async fn tell(story: &Story, site: &Site, keep: bool, parts: &[Part]) -> Result<()> {

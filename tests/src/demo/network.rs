@@ -1,18 +1,19 @@
-//! Two Vpcs with the same addresses. In blue a machine that has no cloud-init disk, a pod and a virtual machine in a pod reach each other;
-//! a pod in red, which has the address of the one in blue, hears nothing.
+//! Two Vpcs with the same addresses: in blue a machine that has no cloud-init disk, a pod and a virtual machine in a pod, on three nodes;
+//! what is in red has the same addresses, and hears nothing of blue.
 
 use super::watch::{self, Until};
-use super::{BOOT_LIMIT, NAMESPACE, Story};
-use crate::site::{Agents, GuestKind, Site, Vm, until};
+use super::{NAMESPACE, Story, members, report};
+use crate::site::{Agents, GuestKind, ORDINARY_NODE, Site, Vm};
 use anyhow::{Result, ensure};
 use serde_json::json;
-use std::time::Duration;
+use std::time::Instant;
 
 const NETWORKS: &str = include_str!("../../../examples/vpc.yaml");
-const MACHINE: &str = "bm-02";
-const PODS: [&str; 2] = ["blue-client", "red-client"];
+pub(super) const MACHINE: &str = "bm-02";
+pub(super) const PODS: [&str; 2] = ["blue-client", "red-client"];
 const VIRTUAL_MACHINE: &str = "blue-vm";
-const LIMIT: Duration = Duration::from_secs(60);
+/// The second ordinary node, beside that of the pods.
+pub(super) const VM_NODE: &str = "node-2";
 
 pub(super) async fn image(story: &Story, site: &Site) -> Result<()> {
     story.say("golden image: a tiny Linux that asks at the metadata address, imported as MachineImage tiny");
@@ -35,75 +36,77 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
         "{MACHINE} took its name and {address} from DHCP and 169.254.169.254; it has no cloud-init disk"
     ));
     if has_pods {
-        ask_from_pods(story, site, &address).await?;
-        ask_from_virtual_machine(story, site, &address).await?;
+        members::show(story, site, &address).await?;
         println!("{}", site.bmctl(&["net", "trace", &vnic_of(site, PODS[0]).await?, MACHINE, "--tcp", "22"]).await?);
     }
     println!("{}", site.kubectl(&["get", "vpc,sn,sg,vnic", "-n", NAMESPACE]).await?);
     Ok(())
 }
 
-/// The example, with the one image that the sandbox has, and the same pod in red.
+/// Of the pods, the one image that the sandbox has, on the node that pods are entered on.
+fn example() -> Result<String> {
+    let image = format!("image: {}\n    imagePullPolicy: Never", sandbox::cluster::images::PAUSE);
+    let node = format!("spec:\n  nodeSelector: {{kubernetes.io/hostname: {ORDINARY_NODE}}}\n");
+    let ours = [("image: busybox:1.37", image), ("    command: [sleep, infinity]\n", String::new()), ("spec:\n", node)];
+    ours.iter().try_fold(include_str!("../../../examples/pod.yaml").to_owned(), |text, (of_the_example, ours)| {
+        ensure!(text.contains(of_the_example), "examples/pod.yaml no longer has {of_the_example}");
+        Ok(text.replace(of_the_example, ours))
+    })
+}
+
+/// The example, and the same pod in red.
 async fn apply_pods(story: &Story, site: &Site) -> Result<()> {
-    let blue = include_str!("../../../examples/pod.yaml")
-        .replace(
-            "image: busybox:1.37",
-            &format!("image: {}\n    imagePullPolicy: Never", sandbox::cluster::images::PAUSE),
-        )
-        .replace("    command: [sleep, infinity]\n", "");
-    let red = blue.replace("blue", "red");
-    story.say("kubectl apply -f examples/pod.yaml, and the same pod in red");
-    site.apply(&format!("{blue}---\n{red}")).await?;
-    let [one, other] = PODS.map(|name| format!("pod/{name}"));
+    let blue = example()?;
+    let red = blue.replace("blue", "red").replace(r#""subnet""#, r#""securityGroups": ["red-open"], "subnet""#);
+    ensure!(red.contains("red-open"), "examples/pod.yaml no longer names its Subnet as the demo knows it");
+    story.say("kubectl apply -f examples/pod.yaml");
+    let began = Instant::now();
+    site.apply(&blue).await?;
+    runs(site, PODS[0]).await?;
+    let took = report::network("pod with a NIC: apply → Running", began.elapsed())?;
+    story.say(&format!("the pod {} runs {took} ms later", PODS[0]));
+    cluster_network_stays(story, site).await?;
+    story.say("the same pod in red");
+    site.apply(&format!("{}---\n{red}", members::RED_OPEN)).await?;
+    story.say(&format!(
+        "a virtual machine in a pod: QEMU on {VM_NODE}, with a NIC of blue-b that is its guest's (configure: false)"
+    ));
+    site.apply(&virtual_machine().manifest().await?).await?;
+    runs(site, PODS[1]).await
+}
+
+async fn runs(site: &Site, pod: &str) -> Result<()> {
     let running = "--for=jsonpath={.status.phase}=Running";
-    site.kubectl(&["wait", running, &one, &other, "-n", NAMESPACE, "--timeout=60s"]).await?;
-    story.say("both pods run, each with a second NIC in its Vpc");
-    story.say("a virtual machine in a pod: QEMU on the ordinary node, with a NIC of blue-b that is its guest's (configure: false)");
-    site.apply(&virtual_machine().manifest().await?).await.map(drop)
+    site.kubectl(&["wait", running, &format!("pod/{pod}"), "-n", NAMESPACE, "--timeout=60s"]).await.map(drop)
 }
 
-fn virtual_machine() -> Vm<'static> {
-    Vm { namespace: NAMESPACE, name: VIRTUAL_MACHINE, nic: json!({"subnet": "blue-b"}), guest: GuestKind::Tiny }
-}
-
-async fn ask_from_virtual_machine(story: &Story, site: &Site, address: &str) -> Result<()> {
-    let guest = virtual_machine().console(site);
-    guest.line("the guest of the virtual machine has booted", 0, BOOT_LIMIT, |line| line.contains("MP-BOOT ")).await?;
-    let said = guest.shell(&format!("ping -q -c 3 -W 5 {address}"), LIMIT).await?;
+/// Its `eth0` is the cluster's, as in any pod, and so is what leads everywhere else.
+async fn cluster_network_stays(story: &Story, site: &Site) -> Result<()> {
+    let told = ["get", "pod", PODS[0], "-n", NAMESPACE, "-o", "jsonpath={.status.podIP}"];
+    let (cluster_address, inside) = (site.kubectl(&told).await?, site.pod(NAMESPACE, PODS[0]).await?);
+    let shown = inside.enter(site, &["ip", "-4", "-brief", "address"]).await?;
+    let has = |device: &str, address: &str| {
+        let is_it = |line: &str| line.starts_with(device) && line.contains(&format!(" {address}/"));
+        shown.lines().any(is_it)
+    };
+    let own = site.kubectl(&["get", "vnic", &vnic_of(site, PODS[0]).await?, "-o", "jsonpath={.status.addresses[0]}"]);
+    let own = own.await?;
     ensure!(
-        said.contains("3 packets received"),
-        "{address} does not answer the virtual machine {VIRTUAL_MACHINE}: {said}"
+        has("eth0", &cluster_address) && has("net1", &own),
+        "not eth0 with {cluster_address}, net1 with {own}: {shown}"
     );
-    let vnic = vnic_of(site, VIRTUAL_MACHINE).await?;
-    let own = site.kubectl(&["get", "vnic", &vnic, "-n", NAMESPACE, "-o", "jsonpath={.status.addresses[0]}"]).await?;
-    story.say(&format!("{address} answers ping from the virtual machine {VIRTUAL_MACHINE}, which took {own} by DHCP"));
-    until(&format!("{own} answers the pod {}", PODS[0]), LIMIT, async || {
-        Ok(ping(site, PODS[0], &own).await?.map_err(|error| format!("{error:#}")))
-    })
-    .await?;
-    story.say(&format!("{own} answers ping from the pod {}", PODS[0]));
+    let default = inside.enter(site, &["ip", "route", "show", "default"]).await?;
+    ensure!(default.contains("dev eth0"), "the pod's default route is not the cluster's: {default}");
+    story.say(&format!("in it: eth0 with {cluster_address} of the cluster's network, net1 with {own} of blue"));
     Ok(())
 }
 
-async fn ask_from_pods(story: &Story, site: &Site, address: &str) -> Result<()> {
-    let [blue, red] = PODS;
-    until(&format!("{address} answers the pod {blue}"), LIMIT, async || {
-        Ok(ping(site, blue, address).await?.map_err(|error| format!("{error:#}")))
-    })
-    .await?;
-    story.say(&format!("{address} answers ping from the pod {blue}"));
-    ensure!(ping(site, red, address).await?.is_err(), "{address} answers the pod {red}, which is in another Vpc");
-    story.say(&format!("the pod {red}, with the same addresses in its own Vpc, hears nothing"));
-    Ok(())
+pub(super) fn virtual_machine() -> Vm<'static> {
+    let (nic, guest) = (json!({"subnet": "blue-b"}), GuestKind::Tiny);
+    Vm { namespace: NAMESPACE, name: VIRTUAL_MACHINE, node: VM_NODE, nic, guest }
 }
 
-async fn ping(site: &Site, pod: &str, address: &str) -> Result<Result<()>> {
-    let ask = ["ping", "-q", "-i", "0.2", "-c", "3", "-W", "1", "-I", "net1", address];
-    let inside = site.pod(NAMESPACE, pod).await?;
-    Ok(inside.enter(site, &ask).await.map(drop))
-}
-
-async fn vnic_of(site: &Site, pod: &str) -> Result<String> {
+pub(super) async fn vnic_of(site: &Site, pod: &str) -> Result<String> {
     let named = format!("metalplane.io/pod={pod}");
     let name = "jsonpath={.items[0].metadata.name}";
     site.kubectl(&["get", "vnic", "-n", NAMESPACE, "-l", &named, "-o", name]).await
@@ -115,5 +118,5 @@ pub(super) async fn remove_pods(site: &Site) -> Result<()> {
 }
 
 pub(super) async fn remove_networks(site: &Site) -> Result<()> {
-    site.delete(NETWORKS).await.map(drop)
+    site.delete(&format!("{}---\n{NETWORKS}", members::RED_OPEN)).await.map(drop)
 }
