@@ -29,7 +29,9 @@ pub enum What {
     Scale(Scale),
     /// The network at scale: the controller and OVN with many VNics
     Network(Network),
-    /// Pods that ask for nothing: what the CNI plugin adds to their start and end
+    /// Members of a Vpc that come: a VNic until it is in force and answers, a pod with a NIC until it runs
+    Members(Members),
+    /// Pods that ask for nothing: what the CNI plugin adds to their start and end; its size, and its start from the disk
     Pods(Pods),
     /// Disks by SPDK: vfio-user against the same bdev used directly
     Spdk(Spdk),
@@ -63,10 +65,23 @@ pub struct Lost {
 }
 
 #[derive(Args)]
+pub struct Members {
+    /// VNics, one after the other
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub vnics: u16,
+    /// Pods with a NIC, and as many without, by turns
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub pods: u16,
+}
+
+#[derive(Args)]
 pub struct Pods {
     /// How often each verb is called
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     pub times: u16,
+    /// How often the plugin is started from the disk
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    pub cold: u16,
 }
 
 #[derive(Args)]

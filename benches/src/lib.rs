@@ -21,6 +21,8 @@
 //! | [`stall`] | disks by SPDK: what a host feels of the agent's work |
 //! | [`network`] | the network at scale: OVN, and the controller that writes it |
 //! | [`boot`] | network boot: DHCP, TFTP, HTTP, images onto disks, each beside others' programs |
+//! | [`pods`] | pods that ask for nothing: the CNI plugin |
+//! | [`members`] | members of a Vpc that come: VNics, and pods with a NIC |
 //! | [`processes`] | processes of a sandbox, read from /proc |
 //! | [`scrape`] | the controller's metrics |
 //!
@@ -35,6 +37,7 @@ pub mod footprint;
 pub mod history;
 pub mod load;
 pub mod lost;
+pub mod members;
 pub mod network;
 pub mod pods;
 pub mod processes;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use benches::args::{self, ScaleController, What};
 use benches::{
-    boot, clones, disks, footprint, keep, keep_on, load, lost, network, pods, root, scale, spdk, stall, starts, tables,
+    boot, clones, disks, footprint, keep, keep_on, load, lost, members, network, pods, root, scale, spdk, stall, starts, tables,
 };
 use std::process::ExitCode;
 
@@ -34,6 +34,7 @@ fn run(what: What) -> Result<()> {
             let (figures, others) = block_on(boot::measure(&options))?;
             keep_on("boot", figures, Some(others))
         }
+        What::Members(options) => keep("members", block_on(members::measure(&options))?),
         What::Pods(options) => keep("pods", pods::measure(&options)?),
         What::Spdk(options) => keep("spdk", block_on(spdk::measure(&options))?),
         What::Stall(options) => keep("stall", block_on(stall::measure(&options))?),

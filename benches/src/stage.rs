@@ -67,10 +67,16 @@ impl Stage {
     }
 
     pub async fn raise_on(name: &str, options: Options, agents: Agents) -> Result<Self> {
+        let stage = Self::without_image(name, options, agents).await?;
+        stage.story.say("importing the golden image");
+        stage.site.golden_image(GuestKind::Tiny, None, IMAGE).await?;
+        Ok(stage)
+    }
+
+    /// No machine can be started on it.
+    pub async fn without_image(name: &str, options: Options, agents: Agents) -> Result<Self> {
         let story = Story::default();
         let site = Site::start(name, options, agents, &|text| story.say(text)).await?;
-        story.say("importing the golden image");
-        site.golden_image(GuestKind::Tiny, None, IMAGE).await?;
         site.kubectl(&["create", "namespace", NAMESPACE]).await?;
         let client = client(&site.sandbox.kubeconfig()).await?;
         Ok(Self { site, client, story })

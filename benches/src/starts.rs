@@ -47,7 +47,8 @@ async fn life(stage: &Stage) -> Result<Vec<(&'static str, i64)>> {
     stage.wait_ready().await?;
     let machine = stage.machine().await?;
     let shares = Shares::of(&machine, applied)?;
-    let plugged = hot_plug(stage, &stage.guest(&machine, &before).await?).await?;
+    let guest = stage.guest(&machine, &before).await?;
+    let (plugged, nic) = (hot_plug(stage, &guest).await?, hot_plug_nic(stage, &guest).await?);
     let (deleted, off, claimable) = delete(stage).await?;
     Ok(vec![
         ("ours", shares.ours()),
@@ -56,6 +57,7 @@ async fn life(stage: &Stage) -> Result<Vec<(&'static str, i64)>> {
         ("applyToVolumesReady", shares.step("VolumesReady").context("its volumes are ready")?),
         ("applyToPing", milliseconds(applied, answered)),
         ("hotPlug", plugged),
+        ("hotPlugNic", nic),
         ("deleteToOff", milliseconds(deleted, off)),
         ("offToClaimable", milliseconds(off, claimable)),
     ])
@@ -90,6 +92,27 @@ async fn hot_plug(stage: &Stage, guest: &Guest) -> Result<i64> {
     let applied = Timestamp::now();
     stage.site.kubectl(&["patch", "bmm", MACHINE, "-n", NAMESPACE, "--type=json", "-p", NEW_DISK]).await?;
     let there = when("the guest has the new disk", async || Ok(shows_the_disk(guest, from))).await?;
+    Ok(milliseconds(applied, there))
+}
+
+const NEW_NIC: &str = r#"[{"op":"add","path":"/spec/interfaces/-","value":{"name":"eth1","subnet":"blue"}}]"#;
+/// As soon as its link is up, which it is once the port is in force. The script says MP-ADDRESS.
+const ASK: &str = "(until ip link set eth1 up 2>/dev/null && [ \"$(cat /sys/class/net/eth1/carrier)\" = 1 ]; do sleep 0.05; done; \
+    udhcpc -i eth1 -s /etc/metalplane/lease -O mtu -t 15 -T 1 -n -q </dev/null >/dev/null 2>&1) &";
+
+/// From the start of kubectl until the guest has the address. The NIC is taken out again: the end of the machine is without it.
+async fn hot_plug_nic(stage: &Stage, guest: &Guest) -> Result<i64> {
+    guest.order(ASK, PATIENCE).await?;
+    let from = guest.printed().len();
+    let applied = Timestamp::now();
+    stage.site.kubectl(&["patch", "bmm", MACHINE, "-n", NAMESPACE, "--type=json", "-p", NEW_NIC]).await?;
+    let there = when("the guest has the new NIC's address", async || {
+        Ok(guest.printed().get(from..).unwrap_or_default().contains("MP-ADDRESS eth1="))
+    })
+    .await?;
+    let limit = format!("{}s", PATIENCE.as_secs());
+    let remove = ["-n", NAMESPACE, "removeinterface", MACHINE, "eth1", "--wait", "--timeout", &limit];
+    stage.site.bmctl(&remove).await?;
     Ok(milliseconds(applied, there))
 }
 

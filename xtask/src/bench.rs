@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is measured when nothing is named. Hours of load are asked for by name.
-const ALL: [&str; 11] =
-    ["clone", "starts", "disks", "lost", "footprint", "scale", "network", "pods", "boot", "spdk", "stall"];
+const ALL: [&str; 12] =
+    ["clone", "starts", "disks", "lost", "footprint", "scale", "network", "members", "pods", "boot", "spdk", "stall"];
 /// What needs an SPDK target of our own.
 const ON_SPDK: [&str; 2] = ["spdk", "stall"];
 /// What runs on a site with pods: those of a release.
-const ON_A_SITE: [&str; 5] = ["starts", "disks", "lost", "footprint", "load"];
+const ON_A_SITE: [&str; 6] = ["starts", "disks", "lost", "footprint", "load", "members"];
 
 /// What has the controller in a process of its own (`scale` with simulated BMCs in it), and by which it is told which program that is.
 const SCALE: &str = "scale";
