@@ -3,7 +3,8 @@
 use anyhow::Result;
 use benches::args::{self, ScaleController, What};
 use benches::{
-    boot, clones, disks, footprint, keep, keep_on, load, lost, members, network, pods, root, scale, spdk, stall, starts, tables,
+    boot, clones, disks, footprint, keep, keep_on, load, lost, members, network, pods, root, scale, spdk, stall,
+    starts, tables,
 };
 use std::process::ExitCode;
 
