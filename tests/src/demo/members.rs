@@ -2,7 +2,7 @@
 //! either Vpc may reach TCP 443 of its own members, so that nothing but the Vpc keeps a payload from the other one.
 
 use super::machine::{console_of, dpu_of};
-use super::network::{MACHINE, PODS, virtual_machine, vnic_of};
+use super::network::{MACHINE, PODS, address_of, virtual_machine, vnic_of};
 use super::{BOOT_LIMIT, NAMESPACE, Story};
 use crate::guest::Guest;
 use crate::site::{Netns, ORDINARY_NODE, Site, by_first_address, until};
@@ -91,10 +91,6 @@ impl Member {
         ensure!(other.is_none(), "{} ({}) heard what was sent in {vpc}: {heard:?}", self.name, self.address);
         Ok(())
     }
-}
-
-async fn address_of(site: &Site, vnic: &str) -> Result<String> {
-    site.kubectl(&["get", "vnic", vnic, "-n", NAMESPACE, "-o", "jsonpath={.status.addresses[0]}"]).await
 }
 
 /// `address`: the machine's.

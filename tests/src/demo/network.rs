@@ -31,7 +31,7 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
         false => story.say("    no pods: with AGENTS=process the ordinary node has no agent"),
     }
     watch::machine(story, site, MACHINE, Until::Answers).await?;
-    let address = site.kubectl(&["get", "vnic", "bm-02-eth0", "-o", "jsonpath={.status.addresses[0]}"]).await?;
+    let address = address_of(site, &format!("{MACHINE}-eth0")).await?;
     story.say(&format!(
         "{MACHINE} took its name and {address} from DHCP and 169.254.169.254; it has no cloud-init disk"
     ));
@@ -89,8 +89,7 @@ async fn cluster_network_stays(story: &Story, site: &Site) -> Result<()> {
         let is_it = |line: &str| line.starts_with(device) && line.contains(&format!(" {address}/"));
         shown.lines().any(is_it)
     };
-    let own = site.kubectl(&["get", "vnic", &vnic_of(site, PODS[0]).await?, "-o", "jsonpath={.status.addresses[0]}"]);
-    let own = own.await?;
+    let own = address_of(site, &vnic_of(site, PODS[0]).await?).await?;
     ensure!(
         has("eth0", &cluster_address) && has("net1", &own),
         "not eth0 with {cluster_address}, net1 with {own}: {shown}"
@@ -110,6 +109,10 @@ pub(super) async fn vnic_of(site: &Site, pod: &str) -> Result<String> {
     let named = format!("metalplane.io/pod={pod}");
     let name = "jsonpath={.items[0].metadata.name}";
     site.kubectl(&["get", "vnic", "-n", NAMESPACE, "-l", &named, "-o", name]).await
+}
+
+pub(super) async fn address_of(site: &Site, vnic: &str) -> Result<String> {
+    site.kubectl(&["get", "vnic", vnic, "-n", NAMESPACE, "-o", "jsonpath={.status.addresses[0]}"]).await
 }
 
 pub(super) async fn remove_pods(site: &Site) -> Result<()> {
