@@ -124,10 +124,6 @@ impl Netns {
         Self { name: name.to_owned(), node, inside, device: String::new(), listener: None }
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// A program that runs until the value ends.
     pub async fn perl(&self, site: &Site, program: &str, arguments: &[&str]) -> Result<Perl> {
         let mut inside = site.sandbox.enter(&self.node);
