@@ -36,48 +36,42 @@ pub fn start(description: &Description, seed: u64, plan: faults::Plan) -> Simula
     s
 }
 
-/// Until nobody has anything to do any more.
-async fn calm(s: &Simulation) -> Result<(), String> {
+/// Until nobody has anything to do any more, and nothing is wrong. Looked at only then: what is right for a moment may change.
+async fn settles(s: &Simulation, wrong: impl Fn(&Simulation) -> Option<String>) -> Result<(), String> {
     let began = Instant::now();
     let effects = || s.scene.journal().len();
     loop {
         let before = effects();
         tokio::time::sleep(CALM).await;
-        if effects() == before {
-            return Ok(());
+        let violations = s.scene.violations();
+        if !violations.is_empty() {
+            return Err(format!("{}\n{}", violations.join("; "), s.story()));
         }
-        if began.elapsed() > PATIENCE {
-            return Err(format!("somebody always writes something\n{}", s.story()));
+        let busy = (effects() != before).then(|| "somebody always writes something".to_owned());
+        match busy.or_else(|| wrong(s)) {
+            None => return Ok(()),
+            Some(wrong) if began.elapsed() > PATIENCE => return Err(format!("{wrong}\n{}", s.story())),
+            Some(_) => {}
         }
     }
 }
 
-/// Made in this order. The rows that it ends in.
-pub async fn make(s: &Simulation, description: &Description, order: &Order) -> Result<Vec<String>, String> {
-    orders::carry_out(s, order).await;
-    let made = s.until("the network is as it was described", |s| asked::missing(s, description).is_none()).await;
-    made.map_err(|error| format!("{}: {error}", asked::missing(s, description).unwrap_or_default()))?;
-    calm(s).await?;
-    match asked::missing(s, description) {
-        None => Ok(rows::compared(s)),
-        Some(missing) => Err(format!("it was there, and is no more: {missing}\n{}", s.story())),
-    }
-}
-
-/// As [`make`], then deleted in an order of the dice: there is nothing that was not there before.
+/// Made in this order, then deleted in one of the dice: there is nothing that was not there before. The rows in between.
 pub async fn whole(s: &Simulation, description: &Description, order: &Order) -> Result<Vec<String>, String> {
     s.until("the site is there", asked::site_is_there).await?;
-    calm(s).await?;
+    settles(s, |_| None).await?;
     let before = rows::compared(s);
-    let made = make(s, description, order).await?;
-    let dice = Random::new(description.seed);
-    orders::take_down(s, description, &dice).await;
-    let is_gone = |s: &Simulation| asked::left(s, description).is_none() && life::is_clean(s);
-    let gone = s.until("nothing is left", is_gone).await;
-    gone.map_err(|error| format!("{}: {error}", asked::left(s, description).unwrap_or_default()))?;
-    calm(s).await?;
-    rows::difference(&before, &rows::compared(s))
-        .map_or(Ok(made), |left| Err(format!("left in OVN: {left}\n{}", s.story())))
+    orders::carry_out(s, order).await;
+    settles(s, |s| asked::missing(s, description)).await?;
+    let made = rows::compared(s);
+    orders::take_down(s, description, &Random::new(description.seed)).await;
+    let unclean = |s: &Simulation| (!life::is_clean(s)).then(|| "something of a machine or a VNic is left".to_owned());
+    settles(s, |s| {
+        let rows = || rows::difference(&before, &rows::compared(s)).map(|left| format!("left in OVN: {left}"));
+        asked::left(s, description).or_else(|| unclean(s)).or_else(rows)
+    })
+    .await?;
+    Ok(made)
 }
 
 /// What differs between the rows of two runs.

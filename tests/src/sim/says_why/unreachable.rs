@@ -1,4 +1,4 @@
-//! What is made, and what is deleted, while the north-bound database is away.
+//! What is made, and what is deleted, while the north-bound database is away. Whoever rests on another object that cannot be written says that object.
 
 use super::made::{at, empty_group, floating, outside, subnet, vpc, way_out};
 use super::{Case, Cure, DELETABLE};
@@ -21,7 +21,7 @@ pub(super) const CASES: [Case; 14] = [
     Case {
         of: ("VNic", "nic"),
         made: || vec![at("nic", "10.20.0.200")],
-        says: ("Programmed", "NorthBoundUnreachable"),
+        says: ("Programmed", "SubnetNotReady"),
         cure: Cure::Reach,
     },
     Case {
@@ -33,13 +33,13 @@ pub(super) const CASES: [Case; 14] = [
     Case {
         of: ("NatGateway", "out"),
         made: || vec![outside(), way_out("out")],
-        says: ("Ready", "NorthBoundUnreachable"),
+        says: ("Ready", "ProviderNetworkNotReady"),
         cure: Cure::Reach,
     },
     Case {
         of: ("FloatingIP", "in"),
         made: || vec![outside(), way_out("out"), at("nic", "10.20.0.200"), floating("in", &json!({"vnic": "nic"}))],
-        says: ("Ready", "NorthBoundUnreachable"),
+        says: ("Ready", "ProviderNetworkNotReady"),
         cure: Cure::Reach,
     },
     Case {
