@@ -11,7 +11,7 @@ const FAULTS: [Fault; 5] = [Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer,
 
 /// More of what is drawn, where there is time.
 fn many(few: u64) -> std::ops::Range<u64> {
-    0..if std::env::var_os("LONG_TESTS").is_some() { few * 8 } else { few }
+    0..if std::env::var_os("LONG_TESTS").is_some() { few * 3 } else { few }
 }
 
 /// What it ends in where nothing goes wrong, and how many effects of the controller and of the agents that takes.
@@ -43,10 +43,10 @@ fn order(of: &Description, number: u64) -> Order {
 
 #[test]
 fn the_same_objects_in_any_order_end_in_the_same_rows() {
-    each(many(5), |number| {
+    each(many(4), |number| {
         let of = draw(seed() + number, false);
         let wanted = wanted(&of)?;
-        (0..3).try_for_each(|turn| {
+        (0..2).try_for_each(|turn| {
             simulate(async {
                 let s = drawn::start(&of, seed(), Plan::None);
                 same(&s, &of, &order(&of, turn), &wanted).await.map_err(|error| format!("order {turn}: {error}"))
@@ -58,11 +58,11 @@ fn the_same_objects_in_any_order_end_in_the_same_rows() {
 /// With a machine, and pods on it.
 #[test]
 fn networks_end_in_the_same_rows_whatever_goes_wrong() {
-    each(many(3), |number| {
+    each(many(2), |number| {
         let of = draw(seed() + 100 + number, true);
         let wanted = wanted(&of)?;
         let at = |(who, effects): (Who, usize)| {
-            let plans = |fault| sample(effects, wide(effects.div_ceil(6))).map(move |at| Plan::At { who, at, fault });
+            let plans = |fault| sample(effects, wide(effects.div_ceil(4))).map(move |at| Plan::At { who, at, fault });
             FAULTS.into_iter().flat_map(plans).collect::<Vec<_>>()
         };
         let plans = wanted.effects.into_iter().flat_map(at).chain([Plan::RefuseFirst(Default::default())]);
@@ -93,7 +93,7 @@ fn networks_end_in_the_same_rows_after_a_storm() {
 /// Both lead, and hear late of what the other does.
 #[test]
 fn two_controllers_make_one_network() {
-    each(many(3), |number| {
+    each(many(2), |number| {
         let of = draw(seed() + 300 + number, false);
         let wanted = wanted(&of)?;
         simulate(async {
