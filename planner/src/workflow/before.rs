@@ -3,7 +3,7 @@
 //! Upstream runs them at once, into the middle of the other Workflow's action. Every wait here ends: what runs by its time, what is prepared
 //! by its Jobs' limit, and a server that was started for a Workflow is given up after 20 minutes.
 
-use super::boot::{ejects, has_begun};
+use super::boot::{Before, ejects, has_begun};
 use super::{boots_are_asked, state, state_of};
 use crate::meta::{name, uid};
 use api::tinkerbell::Workflow;
@@ -11,14 +11,6 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Servers take 15 minutes to come up.
 const COMES_UP: SignedDuration = SignedDuration::from_mins(20);
-
-/// What has the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Before {
-    pub workflow: String,
-    /// It is given up then, if nothing changes before.
-    pub until: Option<Timestamp>,
-}
 
 /// Before `workflow`, whose boot options have asked for nothing yet. `all`: the Workflows of its Hardware.
 pub fn before<'a>(workflow: &Workflow, all: impl IntoIterator<Item = &'a Workflow>, now: Timestamp) -> Option<Before> {

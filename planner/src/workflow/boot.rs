@@ -10,7 +10,6 @@
 //! A Job that was there under the name is deleted before the Workflow's own is made. A Job that fails is the end: FAILED. Upstream leaves the
 //! medium of a run that does not succeed in its drive; a server that is restarted may boot it again.
 
-use super::before::Before;
 use super::references::References;
 use super::status::{QUEUED, begins, set};
 use super::{data, is_terminal, render, state, state_of};
@@ -117,6 +116,14 @@ pub fn job_name(workflow: &Workflow) -> Option<String> {
 fn custom(options: &BootOptions) -> (&[BmcAction], &[BmcAction]) {
     let config = options.customboot_config.as_ref();
     config.map(|config| (config.preparing_actions.as_slice(), config.post_actions.as_slice())).unwrap_or_default()
+}
+
+/// Another Workflow, which has the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    pub workflow: String,
+    /// It is given up then, if nothing changes before.
+    pub until: Option<Timestamp>,
 }
 
 /// `hardware`: the one that the Workflow names. `found`: the Job with the name [`job_name`]. `before`: what has the server, by [`super::before()`].

@@ -63,8 +63,8 @@ mod yaml;
 
 pub use advance::{Advance, advance, advance_with};
 pub use agents::{Ahead, Heard, agents, ahead, at_work, is_lost, may_restart, told};
-pub use before::{Before, before};
-pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
+pub use before::before;
+pub use boot::{Before, Preparation, Prepare, is_prepared, job_name, prepare};
 pub use built_in::{BUILT_IN, lacking, refused, word};
 pub use functions::names as functions;
 pub use render::{plain, render};
