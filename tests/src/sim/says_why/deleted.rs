@@ -48,7 +48,7 @@ pub(super) const CASES: [Case; 13] = [
     // A member that has no port: no row tells that it left.
     Case {
         of: ("SecurityGroup", "web"),
-        made: || vec![empty_group("web", "default"), at("first", "10.20.0.200"), member("nic", "10.20.0.200")],
+        made: || vec![empty_group("web", "default"), member("nic", "10.99.0.7")],
         says: (DELETABLE, "SecurityGroupInUse"),
         cure: Cure::Change("VNic", "nic", |nic| nic["spec"]["securityGroups"] = json!([])),
     },

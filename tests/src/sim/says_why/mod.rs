@@ -24,6 +24,8 @@ use tokio::time::Instant;
 
 const SAID_WITHIN: Duration = Duration::from_secs(2);
 const CURED_WITHIN: Duration = Duration::from_secs(5);
+/// Before something is missing, and before it is cured: a look that was put off, or that is tried again, is not to find either by chance.
+const QUIET: Duration = Duration::from_secs(30);
 
 /// One thing that is missing, or in the way.
 #[derive(Debug)]
@@ -143,8 +145,7 @@ pub async fn one(s: &Simulation, case: &Case) -> Result<(), String> {
     let mut made = (case.made)();
     let last = if case.says.0 == DELETABLE { None } else { made.pop() };
     made.into_iter().for_each(|object| create(s, object));
-    // What is there before has its time.
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    tokio::time::sleep(QUIET).await;
     if let Cure::Reach = case.cure {
         s.scene.north_bound.set_down(true);
     }
@@ -153,6 +154,10 @@ pub async fn one(s: &Simulation, case: &Case) -> Result<(), String> {
         None => s.delete(&resource(kind), namespace(kind), name),
     }
     until(s, &format!("{kind} {name} says {}", case.says.1), SAID_WITHIN, |s| says(s, case)).await?;
+    tokio::time::sleep(QUIET).await;
+    if !says(s, case) {
+        return Err(format!("{kind} {name} does not say {} any more\n{}", case.says.1, s.story()));
+    }
     let cured = format!("{kind} {name} is cured of {}", case.says.1);
     let began = Instant::now();
     settle(s, case).await?;
