@@ -29,7 +29,7 @@ struct Member {
 }
 
 enum At {
-    Netns(Netns),
+    Netns(Box<Netns>),
     /// And where its console was before it listened.
     Guest(Guest, usize),
 }
@@ -38,7 +38,11 @@ impl Member {
     async fn in_pod(site: &Site, name: &'static str) -> Result<Self> {
         let mut inside = Netns::of_pod(&site.pod(NAMESPACE, name).await?, name);
         inside.listen(site, &[PORT]).await?;
-        Ok(Self { name, address: address_of(site, &vnic_of(site, name).await?).await?, at: At::Netns(inside) })
+        Ok(Self {
+            name,
+            address: address_of(site, &vnic_of(site, name).await?).await?,
+            at: At::Netns(Box::new(inside)),
+        })
     }
 
     async fn in_guest(name: &'static str, guest: Guest, address: String) -> Result<Self> {
@@ -54,7 +58,7 @@ impl Member {
         let mut made = site.netns_of_vnic(&vnic, node, name, by_first_address).await?;
         made.listen(site, &[PORT]).await?;
         site.ports_are_up(&[vnic["metadata"]["uid"].as_str().unwrap_or_default()]).await?;
-        Ok(Self { name, address: address_of(site, name).await?, at: At::Netns(made) })
+        Ok(Self { name, address: address_of(site, name).await?, at: At::Netns(Box::new(made)) })
     }
 
     fn heard(&self) -> Vec<String> {

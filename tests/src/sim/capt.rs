@@ -121,7 +121,7 @@ pub async fn life(s: &Simulation, mode: Option<&str>) -> Result<(), String> {
         s.until("the server may boot the installer", |s| state(&workflow(s)) == "PENDING").await?;
         HostBmc(s.scene.hosts[0].clone()).power(PowerAction::On).await.map_err(|error| error.to_string())?;
     }
-    s.until("no machine may have its server", |s| is_refused_a_machine(s)).await?;
+    s.until("no machine may have its server", is_refused_a_machine).await?;
     s.until("the Workflow has ended", |s| ["SUCCESS", "FAILED", "TIMEOUT"].contains(&state(&workflow(s)))).await?;
     provisioned(s)?;
     s.until("its firmware, which asks the network first, is told to boot the disk", |s| heard(s) == "LocalDisk")

@@ -85,7 +85,7 @@ impl World {
 
     fn ends(&mut self, how: Reported) {
         let served = serve(AGENT, &self.workflow).expect("served");
-        self.workflow.status = served.status;
+        self.workflow.status = served.status.or(self.workflow.status.take());
         let report_ = Report {
             agent_id: AGENT.to_owned(),
             task_id: String::new(),
@@ -96,7 +96,7 @@ impl World {
             duration: String::new(),
             message: String::new(),
         };
-        self.workflow.status = report(&self.workflow, &report_, at(1));
+        self.workflow.status = report(&self.workflow, &report_, at(1)).or(self.workflow.status.take());
     }
 
     fn condition(&self, type_: &str) -> String {
