@@ -261,7 +261,7 @@ async fn machine_is_released(cluster: &InCluster<'_>, board: &Board) {
         Some(there) => Err(format!("{there:?}")),
     })
     .await;
-    board.assert_no_nic();
+    board.until_no_nic().await;
     let left = board.with(|world| {
         let connected = world.initiator.controllers.len();
         (world.bdevs.len(), connected, world.outside.dpu.plugged.len(), world.snap.subsystems.len())
