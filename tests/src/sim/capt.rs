@@ -124,8 +124,10 @@ pub async fn life(s: &Simulation, mode: Option<&str>) -> Result<(), String> {
     s.until("no machine may have its server", is_refused_a_machine).await?;
     s.until("the Workflow has ended", |s| ["SUCCESS", "FAILED", "TIMEOUT"].contains(&state(&workflow(s)))).await?;
     provisioned(s)?;
-    s.until("its firmware, which asks the network first, is told to boot the disk", |s| heard(s) == "LocalDisk")
-        .await?;
+    s.until("its firmware, which asks the network first, gets an address and nothing to boot", |s| {
+        heard(s) == "Refused"
+    })
+    .await?;
     delete(s).await
 }
 
