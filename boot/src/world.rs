@@ -16,7 +16,7 @@ use runtime::{change, patience::Patience};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -40,10 +40,13 @@ impl World {
             let changes = changes.clone();
             move || changes.send_modify(|count| *count += 1)
         };
+        // Two watches renew one directory: who reads the copies first must not be the last who sends.
+        let turn = Arc::new(Mutex::new(()));
         let renew = || {
-            let (bump, directory) = (bump(&changes), directory.clone());
+            let (bump, directory, turn) = (bump(&changes), directory.clone(), turn.clone());
             let (hardware, workflows): (Store<Hardware>, Store<Workflow>) = (hardware.clone(), workflows.clone());
             move || {
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                 let new = Directory::new(hardware.state()).with_workflows(&workflows.state());
                 new.conflicts().for_each(|why| tracing::warn!("{why}"));
                 directory.send_replace(Arc::new(new));
