@@ -209,7 +209,7 @@ impl Board {
     pub fn mac(&self) -> Option<String> {
         match self.nics {
             Nics::Static => self.devlink.mac("pf0hpf"),
-            Nics::Virtnet => self.virtnet()["devices"][0]["mac"].as_str().map(str::to_ascii_lowercase),
+            Nics::Virtnet => self.virtnet(&self.turn())["devices"][0]["mac"].as_str().map(str::to_ascii_lowercase),
         }
     }
 
@@ -229,12 +229,19 @@ impl Board {
             }
             Nics::Virtnet => {
                 assert!(!has_device(self.representor()));
-                assert_eq!(self.virtnet()["devices"], json!([]));
+                assert_eq!(self.virtnet(&self.turn())["devices"], json!([]));
             }
         }
     }
 
-    fn virtnet(&self) -> Value {
+    /// The program writes its file in place, in a turn that is taken here too.
+    fn turn(&self) -> File {
+        let turn = File::options().create(true).append(true).open(self.path("virtnet.lock")).expect("open");
+        turn.lock().expect("a turn");
+        turn
+    }
+
+    fn virtnet(&self, _turn: &File) -> Value {
         let text = std::fs::read_to_string(self.path("virtnet.json")).expect("read");
         serde_json::from_str(&text).expect("JSON")
     }
@@ -242,10 +249,8 @@ impl Board {
     /// The host, as each of NVIDIA's services sees it.
     fn tell_virtnet(&self, host: &str) {
         if self.nics == Nics::Virtnet {
-            // The program takes the same turn.
-            let turn = File::options().create(true).append(true).open(self.path("virtnet.lock")).expect("open");
-            turn.lock().expect("a turn");
-            let mut dpu = self.virtnet();
+            let turn = self.turn();
+            let mut dpu = self.virtnet(&turn);
             dpu["host"] = json!(host);
             std::fs::write(self.path("virtnet.json"), dpu.to_string()).expect("write");
         }
