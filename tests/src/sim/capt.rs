@@ -123,6 +123,7 @@ pub async fn life(s: &Simulation, mode: Option<&str>) -> Result<(), String> {
     }
     s.until("no machine may have its server", is_refused_a_machine).await?;
     s.until("the Workflow has ended", |s| ["SUCCESS", "FAILED", "TIMEOUT"].contains(&state(&workflow(s)))).await?;
+    s.until("the Job that ejects the medium has given the server back", |s| is_unclaimed(&hardware(s))).await?;
     provisioned(s)?;
     s.until("its firmware, which asks the network first, gets an address and nothing to boot", |s| {
         heard(s) == "Refused"
@@ -210,7 +211,7 @@ fn provisioned(s: &Simulation) -> Result<(), String> {
         return wrong(s, "the server may boot the installer still");
     }
     let ours = [OWNER_NAME, OWNER_NAMESPACE].iter().all(|label| server["metadata"]["labels"].get(label).is_some());
-    if !ours || server["metadata"]["finalizers"] != json!([FINALIZER]) || !is_unclaimed(&server) {
+    if !ours || server["metadata"]["finalizers"] != json!([FINALIZER]) {
         return wrong(s, &format!("what CAPT wrote is not there any more: {}", server["metadata"]));
     }
     s.change(HARDWARE, INVENTORY, SERVER, |server| server["metadata"]["annotations"][PROVISIONED] = json!("true"));
