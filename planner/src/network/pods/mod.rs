@@ -447,19 +447,22 @@ fn gives_nics<'a>(o: &'a Observed, node: &str) -> Result<(&'a DpuSeen, Option<&'
 
 /// Beside its own Subnet a pod reaches, by its NIC, the other Subnets of the Vpc.
 fn configured(o: &Observed, subnet: &Subnet, addresses: &[String]) -> PodInterface {
-    let addresses = addresses.iter().map(|address| match cidr::family_of(&subnet.spec, address) {
+    let with_prefix = addresses.iter().map(|address| match cidr::family_of(&subnet.spec, address) {
         Some(family) => format!("{address}/{}", family.network.prefix_len()),
         None => address.clone(),
     });
+    // One that asks for an address of one family alone has no way to the router's address of the other.
+    let has = |is_ipv6: bool| addresses.iter().any(|address| address.contains(':') == is_ipv6);
     let vpc = o.vpcs.get(admission::vpc_of(subnet));
     let others = vpc.into_iter().filter_map(|vpc| vpc.status.as_ref()).flat_map(|status| &status.subnets);
     let others = others.filter(|other| other.uid != uid(&subnet.metadata));
     let networks = others.flat_map(|other| [Some(&other.cidr), other.ipv6_cidr.as_ref()]).flatten();
+    let networks = networks.filter(|network| has(network.contains(':')));
     let gateways: Vec<IpAddr> = cidr::families(&subnet.spec).into_iter().filter_map(|family| family.gateway).collect();
     let routes = networks.filter_map(|network| {
         // A router has no way from one family to the other.
         let gateway = gateways.iter().find(|gateway| gateway.is_ipv6() == network.contains(':'))?;
         Some(PodRoute { destination: network.clone(), gateway: gateway.to_string() })
     });
-    PodInterface { addresses: addresses.collect(), routes: routes.collect() }
+    PodInterface { addresses: with_prefix.collect(), routes: routes.collect() }
 }

@@ -206,6 +206,16 @@ fn a_pod_gets_its_nic_granted_and_configured() {
 }
 
 #[test]
+fn a_pod_of_one_family_gets_no_route_of_the_other() {
+    let world = World::new();
+    for (address, reached) in [("10.20.0.7", "10.21.0.0/24"), ("fd00:20::7", "fd00:21::/64")] {
+        let pod = configured(&world.o, &world.o.subnets["blue"], &[address.to_owned()]);
+        let destinations: Vec<&str> = pod.routes.iter().map(|route| route.destination.as_str()).collect();
+        assert_eq!(destinations, [reached], "{address}");
+    }
+}
+
+#[test]
 fn an_ended_pod_gives_everything_back_in_order() {
     type End = fn(&mut World);
     let ends: [End; 2] = [
