@@ -130,7 +130,7 @@ fn tell_unserved(o: &Observed, told: &mut Told) {
 /// Why DHCP does not serve the server.
 fn tell_dhcp(o: &Observed, told: &mut Told) {
     let hardware = own(o).filter(|hardware| is_of(&o.report, hardware));
-    let seen = |hardware| reason_since(hardware, o.report.status.as_ref(), None);
+    let seen = |hardware: &Hardware| reason_since(hardware, o.report.status.as_ref(), None);
     match hardware.and_then(|hardware| o.same_mac.clone().or_else(|| seen(hardware))) {
         None => conditions::remove(&mut told.conditions, DHCP_SERVED),
         Some(reason) => told.not(DHCP_SERVED, reason),
