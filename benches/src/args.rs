@@ -69,6 +69,9 @@ pub struct Members {
     /// VNics, one after the other
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=200))]
     pub vnics: u16,
+    /// Changes of one rule, one after the other
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rules: u16,
     /// Pods with a NIC, and as many without, by turns
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
     pub pods: u16,
