@@ -27,6 +27,7 @@ mod refusals;
 mod registry;
 mod shared_power;
 mod shown;
+mod subnets;
 mod turns;
 mod verbs;
 mod vpc_pods;

@@ -4,3 +4,4 @@ mod controller_killed;
 mod controller_stopped;
 mod running;
 mod silent_dpu;
+mod stranger;

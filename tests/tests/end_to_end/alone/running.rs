@@ -1,5 +1,6 @@
 //! A running machine, writing to its disk all the time, while everything around it is killed, and upgraded.
 
+use super::stranger::Stranger;
 use crate::machine::{BOOT, Machine, SOON};
 use crate::on_site;
 use anyhow::{Context, Result, ensure};
@@ -26,8 +27,10 @@ fn a_running_machine_notices_nothing_of_what_is_killed_and_upgraded_around_it() 
         let probe = site.probe(&machine.on().dpu(), PROBE, place).await?;
         // First: a kubelet that has just started has no token for its pods yet, and starts none while there is no API server.
         away(site, &machine, &probe).await.context("the API server away, the agent killed")?;
+        let stranger = Stranger::sends_to(&machine).await.context("a stranger")?;
         kubelet_and_switch(&machine, &probe).await.context("kubelet and Open vSwitch killed")?;
         chassis(&machine, &probe).await.context("ovn-controller and the switch's database killed")?;
+        stranger.was_never_heard().await?;
         leaders(site, &machine).await.context("controller and kube-controller-manager killed")?;
         upgraded(site, &machine, &probe)
             .await

@@ -8,7 +8,7 @@ use tests::guest::Guest;
 use tests::site::{Perl, Place, until};
 
 pub const FLOOD: &str = include_str!("flood.pl");
-const WATCH: &str = include_str!("watch.pl");
+pub const WATCH: &str = include_str!("watch.pl");
 const PAYLOAD: &str = "mp-flood-before-it-exists";
 const FROM: &str = "node-1";
 const PROBE: &str = "probe-flood";
