@@ -23,8 +23,8 @@ fn a_subnet_that_is_full_or_in_the_way_says_so_until_there_is_room() {
             ("Subnet", "inside", json!({"cidr": "10.91.7.0/24"})),
         ];
         let overlaps_by_ipv6 = [
-            ("Subnet", "wide6", json!({"ipv6Cidr": "fd00:91::/48"})),
-            ("Subnet", "inside6", json!({"ipv6Cidr": "fd00:91:0:7::/64"})),
+            ("Subnet", "wide6", json!({"cidr": "fd00:91::/48"})),
+            ("Subnet", "inside6", json!({"cidr": "fd00:91:0:7::/64"})),
         ];
         late(site, namespace, &full, ("AddressesAssigned", "SubnetFull")).await.context("a Subnet that is full")?;
         late(site, namespace, &overlaps, ("Ready", "CidrOverlaps")).await.context("IPv4")?;
