@@ -62,15 +62,30 @@ pub(super) fn vnic_name(vpc: &str, place: usize) -> String {
 pub(super) fn vnic(draw: &Draw, vpc: &str, place: usize, node: Option<&str>) -> Value {
     let (part, number) = if place.is_multiple_of(2) { ("a", 0) } else { ("b", 1) };
     let addresses = [format!("10.60.{number}.{}", 20 + place), format!("fd00:60:0:{number}::{}", 20 + place)];
-    let mut groups: Vec<String> = (0..draw.below(4).min(2)).map(|_| group(vpc, draw.below(GROUPS))).collect();
-    groups.push(everybodys_name(vpc));
-    groups.sort();
-    groups.dedup();
-    let mut spec = json!({"subnet": format!("{vpc}-{part}"), "addresses": addresses, "securityGroups": groups});
+    let mut spec =
+        json!({"subnet": format!("{vpc}-{part}"), "addresses": addresses, "securityGroups": some_groups(draw, vpc)});
     if let Some(node) = node {
         spec["nodeName"] = json!(node);
     }
     object("VNic", &vnic_name(vpc, place), &spec)
+}
+
+fn some_groups(draw: &Draw, vpc: &str) -> Vec<String> {
+    let mut groups: Vec<String> = (0..draw.below(4).min(2)).map(|_| group(vpc, draw.below(GROUPS))).collect();
+    groups.push(everybodys_name(vpc));
+    groups.sort();
+    groups.dedup();
+    groups
+}
+
+/// The VNic in other groups than it is in.
+pub(super) fn regroup(draw: &Draw, vnic: &Value) -> Value {
+    let mut changed = vnic.clone();
+    let vpc = vnic["metadata"]["name"].as_str().and_then(|name| name.split_once('-')).map_or("", |(vpc, _)| vpc);
+    while changed == *vnic {
+        changed["spec"]["securityGroups"] = json!(some_groups(draw, vpc));
+    }
+    changed
 }
 
 pub(super) fn groups(draw: &Draw) -> Vec<Value> {

@@ -1,6 +1,6 @@
 //! The judge `ovn`: three answers to one question, whether a packet passes. A model that reads the applied manifests alone, the packet
-//! itself by its own payload, and ovn-trace; first as drawn, then after each change of one rule, once the group says that the change
-//! is in force, and not a moment later.
+//! itself by its own payload, and ovn-trace; first as drawn, then after each change of one rule, or of the groups that one VNic is in, once
+//! the group or the VNic says that the change is in force, and not a moment later.
 //!
 //! | file | what |
 //! |---|---|
@@ -50,6 +50,8 @@ const PER_VPC: usize = 5;
 /// So many of each Vpc are there before the first questions.
 const FIRST: usize = 2;
 const CHANGES: usize = 6;
+/// So many VNics are put into other groups, one after the other.
+const REGROUPED: usize = 2;
 /// The tunnels that the site has otherwise, and those that it has for one round.
 const GENEVE: &str = "geneve";
 const VXLAN: &str = "vxlan";
@@ -67,6 +69,7 @@ struct Run<'a> {
     draw: Draw,
     model: Model,
     groups: Vec<Value>,
+    vnics: Vec<Value>,
     endpoints: Vec<Endpoint>,
     /// By Subnet: the name of its switch, and the MAC address of its router.
     switches: BTreeMap<String, (String, String)>,
@@ -102,9 +105,23 @@ fn three_answers_agree() {
 
 impl<'a> Run<'a> {
     fn new(site: &'a Site, namespace: &'a str, draw: Draw) -> Self {
-        let (model, groups, endpoints, switches) = (Model::default(), vec![], vec![], BTreeMap::new());
+        let (model, groups, vnics, endpoints, switches) = (Model::default(), vec![], vec![], vec![], BTreeMap::new());
         let (round, asked, pairs, wrong, transcript) = (0, 0, BTreeSet::new(), vec![], String::new());
-        Self { site, namespace, draw, model, groups, endpoints, switches, round, asked, pairs, wrong, transcript }
+        Self {
+            site,
+            namespace,
+            draw,
+            model,
+            groups,
+            vnics,
+            endpoints,
+            switches,
+            round,
+            asked,
+            pairs,
+            wrong,
+            transcript,
+        }
     }
 
     async fn all(&mut self) -> Result<()> {
@@ -124,6 +141,14 @@ impl<'a> Run<'a> {
             self.apply(std::slice::from_ref(&changed)).await?;
             self.in_force(&changed).await?;
             self.ask(&format!("after {}", changed["metadata"]["name"])).await?;
+        }
+        for _ in 0..REGROUPED {
+            let place = self.draw.below(self.vnics.len());
+            let changed = draw::regroup(&self.draw, &self.vnics[place]);
+            self.vnics[place].clone_from(&changed);
+            self.apply(std::slice::from_ref(&changed)).await?;
+            self.in_force(&changed).await?;
+            self.ask(&format!("after other groups of {}", changed["metadata"]["name"])).await?;
         }
         self.tunnels(VXLAN).await?;
         self.ask("by VXLAN").await?;
@@ -176,11 +201,11 @@ impl<'a> Run<'a> {
     }
 
     /// Its present generation.
-    async fn in_force(&self, group: &Value) -> Result<()> {
-        let name = group["metadata"]["name"].as_str().context("a name")?;
-        until(&format!("SecurityGroup {name} is in force"), SOON, async || {
-            let there =
-                self.site.get(&["sg", name, "-n", self.namespace]).await?.context("the group no longer exists")?;
+    async fn in_force(&self, object: &Value) -> Result<()> {
+        let text = |value: &Value| value.as_str().map(str::to_lowercase).context("kind and name");
+        let (kind, name) = (text(&object["kind"])?, text(&object["metadata"]["name"])?);
+        until(&format!("{kind} {name} is in force"), SOON, async || {
+            let there = self.site.get(&[&kind, &name, "-n", self.namespace]).await?.context("it no longer exists")?;
             let conditions = there["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let said = conditions.iter().find(|said| said["type"] == "InForce").cloned().unwrap_or_default();
             let is = said["status"] == "True" && said["observedGeneration"] == there["metadata"]["generation"];
@@ -202,6 +227,7 @@ impl<'a> Run<'a> {
         }
         let objects: Vec<Value> = made.iter().map(|(vnic, ..)| vnic.clone()).collect();
         self.apply(&objects).await?;
+        self.vnics.extend(objects);
         let has_guests = made.iter().any(|(_, name, ..)| guest::is_one(name));
         let booting = if has_guests { guest::start(self.site, self.namespace).await? } else { vec![] };
         for (_, name, node, place) in made.iter().filter(|(_, name, ..)| !guest::is_one(name)) {
