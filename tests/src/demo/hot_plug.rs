@@ -28,6 +28,7 @@ pub(super) async fn show(story: &Story, site: &Site, guest: &Guest, dpu: &str) -
     })
     .await?;
     second_nic::unplug(story, site, guest, &nic).await?;
+    second_nic::waits(story, site).await?;
     story.say("disk and NIC no longer exist in the guest");
     // A disk taken out of the machine is kept; the demo has no further use for its claim.
     site.kubectl(&["delete", "pvc", &format!("{MACHINE}-data"), "--timeout=180s"]).await?;

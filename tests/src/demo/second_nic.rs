@@ -10,6 +10,9 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// One that waits, and the Subnet that it waits for.
+const WAITS: &str = "eth2";
+const NOBODYS: &str = "violet";
 const NIC: &str = "eth1";
 /// In the machine's Vpc; nobody has a NIC in it yet.
 const GREEN: &str = "apiVersion: metalplane.io/v1alpha1
@@ -67,6 +70,20 @@ pub(super) async fn plug(story: &Story, site: &Site, guest: &Guest, dpu: &str) -
     let unseen = TRACES.iter().find(|kind| !there.iter().any(|trace| trace.starts_with(**kind)));
     ensure!(unseen.is_none(), "of {NIC} there should be a {}, among {}", unseen.unwrap_or(&""), there.join(", "));
     Ok(plugged)
+}
+
+/// A NIC in a Subnet that nobody made: what it waits for is said.
+pub(super) async fn waits(story: &Story, site: &Site) -> Result<()> {
+    story.say(&format!("bmctl addinterface {MACHINE} {WAITS} --subnet {NOBODYS}"));
+    site.bmctl(&["addinterface", MACHINE, WAITS, "--subnet", NOBODYS]).await?;
+    let told = until(&format!("bmctl explain names the Subnet {NOBODYS}"), LIMIT, async || {
+        let told = site.bmctl(&["explain", MACHINE]).await?;
+        Ok(if told.contains(NOBODYS) { Ok(told) } else { Err(told) })
+    })
+    .await?;
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains(NOBODYS)).map(str::trim).collect();
+    story.say(&format!("bmctl explain {MACHINE}: {}", lines.join("; ")));
+    site.bmctl(&["removeinterface", MACHINE, WAITS, "--wait", "--timeout", "60s"]).await.map(drop)
 }
 
 pub(super) async fn unplug(story: &Story, site: &Site, guest: &Guest, plugged: &Plugged) -> Result<()> {
