@@ -73,9 +73,11 @@ pub(super) async fn live(stage: &Stage, kind: &Kind, samples: &mut Samples) -> R
     })
     .await?;
     let ended = Writes::at_rest(stage).await?;
-    samples.counted(kind.start_writes, started.objects - before.objects);
-    samples.counted(kind.end_writes, ended.objects - started.objects);
-    samples.counted(kind.events, ended.events - before.events);
+    let (start, end) = (started.since(&before), ended.since(&started));
+    samples.counted(kind.start_writes, start.total(false));
+    samples.counted(kind.end_writes, end.total(false));
+    samples.counted(kind.events, start.total(true) + end.total(true));
+    stage.story.say(&format!("{}: start {start}; end {end}", kind.start));
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 use crate::scrape::Counts;
 use crate::stage::{PATIENCE, Stage};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 const COUNTER: &str = "apiserver_request_total";
@@ -19,11 +21,9 @@ const NOT_OF_A_POD: [&str; 6] = [
 /// At rest: nothing was written for so long.
 const REST: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, PartialEq)]
-pub(super) struct Writes {
-    pub(super) objects: f64,
-    pub(super) events: f64,
-}
+/// By verb and resource.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Writes(BTreeMap<String, f64>);
 
 impl Writes {
     /// Once nothing is written any more.
@@ -48,10 +48,36 @@ impl Writes {
     }
 
     fn of(metrics: &str) -> Self {
-        let has = |labels: &str, wanted: &[&str]| labels.split(',').any(|label| wanted.contains(&label));
-        let writes = Counts::of(COUNTER, metrics).only(|labels| has(labels, &VERBS) && !has(labels, &NOT_OF_A_POD));
-        let events = writes.only(|labels| has(labels, &["resource=events"])).total();
-        Self { objects: writes.total() - events, events }
+        let mut all = BTreeMap::new();
+        for (labels, count) in Counts::of(COUNTER, metrics).0 {
+            let labels: Vec<&str> = labels.split(',').collect();
+            let has = |wanted: &[&str]| labels.iter().any(|label| wanted.contains(label));
+            if has(&VERBS) && !has(&NOT_OF_A_POD) {
+                let told = |name: &str| labels.iter().find_map(|label| label.strip_prefix(name)).unwrap_or_default();
+                let name = format!("{} {}/{}", told("verb="), told("resource="), told("subresource="));
+                *all.entry(name.trim_end_matches('/').to_owned()).or_default() += count;
+            }
+        }
+        Self(all)
+    }
+
+    /// What was written since then.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let less =
+            |(name, count): (&String, &f64)| (name.clone(), count - before.0.get(name).copied().unwrap_or_default());
+        Self(self.0.iter().map(less).filter(|(_, count)| *count > 0.0).collect())
+    }
+
+    /// Of Events, or of everything else.
+    pub(super) fn total(&self, of_events: bool) -> f64 {
+        self.0.iter().filter(|(name, _)| name.ends_with(" events") == of_events).map(|(_, count)| count).sum()
+    }
+}
+
+impl fmt::Display for Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows: Vec<String> = self.0.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        f.write_str(&rows.join(", "))
     }
 }
 
@@ -75,6 +101,8 @@ mod tests {
             line("coordination.k8s.io", "leases", "PUT", 100),
         ];
         let counted = Writes::of(&lines.concat());
-        assert!(counted == Writes { objects: 5.0, events: 7.0 }, "{} and {}", counted.objects, counted.events);
+        assert_eq!((counted.total(false), counted.total(true)), (5.0, 7.0), "{counted}");
+        let none = counted.since(&counted);
+        assert_eq!(none.to_string(), "");
     }
 }
