@@ -353,6 +353,7 @@ fn make_vnic(o: &Observed, pod: &Pod, request: &Request, object: String, plan: &
     let mut vnic = VNic::new(&object, spec);
     vnic.metadata.namespace = pod.metadata.namespace.clone();
     vnic.metadata.labels = Some(made_for(pod));
+    vnic.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
     vnic.metadata.owner_references = Some(vec![Owner {
         api_version: "v1".to_owned(),
         kind: "Pod".to_owned(),
