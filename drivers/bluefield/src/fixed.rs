@@ -2,11 +2,13 @@
 //!
 //! - *expose*: the first function that is nobody's gets the MAC address, and its representor the owner's name, link down.
 //! - *hide*: link down, and it is nobody's. The function itself stays: the host sees it, without a link.
-//! - A function of nobody's has its link down, whoever set it up: a stock system image bridges the host to the DPU's uplink.
+//! - A function of nobody's has its link down, whoever set it up: a stock system image bridges the host to the DPU's uplink. The kernel tells
+//!   when somebody sets a link ([`Emulation::changed`]), and whoever is told lists.
 //!
 //! A host's driver that runs takes another MAC address when it is loaded again, or with the host's next start.
 
 use crate::devlink::{Devlink, HostFunction, Wire};
+use crate::links::Links;
 use crate::representor::{self, Representor};
 use async_trait::async_trait;
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
@@ -18,6 +20,7 @@ use tokio::sync::Mutex;
 
 pub struct FixedNics {
     devlink: Arc<Devlink>,
+    links: Links,
     /// Holding it is what makes verbs exclusive.
     turn: Mutex<()>,
 }
@@ -27,7 +30,7 @@ const NONE: &str = "devlink tells of no function of the host (flavour pcipf, ext
 
 impl FixedNics {
     pub fn new(wire: impl Wire + 'static) -> Self {
-        Self { devlink: Arc::new(Devlink::new(wire)), turn: Mutex::default() }
+        Self { devlink: Arc::new(Devlink::new(wire)), links: Links::default(), turn: Mutex::default() }
     }
 
     /// On a thread of its own: a driver that asks its firmware takes seconds.
@@ -79,9 +82,12 @@ impl Emulation for FixedNics {
 
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {
         let _turn = self.turn.lock().await;
+        self.links.follow()?;
         let handle = representor::connect()?;
+        let all = self.see(&handle).await?;
+        self.links.watch(all.iter().map(|(_, device)| device));
         let mut exposures = Vec::new();
-        for (_, device) in self.see(&handle).await? {
+        for (_, device) in all {
             match &device.owner {
                 Some(id) => exposures.push(Exposure {
                     id: id.clone(),
@@ -167,5 +173,9 @@ impl Emulation for FixedNics {
 
     async fn limit_disk(&self, id: &ExposureId, _: &Limits) -> Result<(), PortError> {
         refuse(ErrorClass::NotFound, id, "the host's own functions are NICs, no disks")
+    }
+
+    async fn changed(&self) {
+        self.links.changed().await;
     }
 }

@@ -14,6 +14,7 @@
 
 pub mod devlink;
 pub mod fixed;
+mod links;
 mod representor;
 pub mod vf;
 pub mod virtnet;

@@ -102,6 +102,42 @@ fn a_host_gets_its_address_and_its_link() {
     });
 }
 
+/// As Open vSwitch does it when it takes a port out: behind our back, and after we have looked.
+#[test]
+fn a_link_that_somebody_sets_up_is_told_and_taken_down() {
+    on_a_dpu("a_link_that_somebody_sets_up_is_told_and_taken_down", || async {
+        let board = boards().remove(1);
+        board.add_devices();
+        ip(&["link", "add", "other", "type", "veth", "peer", "name", "other-h"]);
+        let nics = FixedNics::new(board);
+        nics.list().await.expect("list");
+        nics.expose_nic(&nic(1)).await.expect("expose");
+        nics.set_link(&nic(1).id, true).await.expect("up");
+        nics.hide(&nic(1).id, FunctionKind::Nic).await.expect("hide");
+        told_no_more(&nics).await;
+
+        ip(&["link", "set", "other", "up"]);
+        assert!(!is_told(&nics).await, "no function of the host's");
+        ip(&["link", "set", "c1pf0", "mtu", "9000"]);
+        assert!(!is_told(&nics).await, "the link is as it was");
+        ip(&["link", "set", "c1pf0", "up"]);
+        assert!(host_sees_link("c1pf0-h") && is_told(&nics).await);
+        assert_eq!(nics.list().await, Ok(Vec::new()));
+        assert!(!host_sees_link("c1pf0-h"), "it is nobody's");
+    });
+}
+
+/// What the kernel has to say of a change it says at once; of a busy machine it is waited for.
+async fn is_told(nics: &FixedNics) -> bool {
+    tokio::time::timeout(Duration::from_secs(1), nics.changed()).await.is_ok()
+}
+
+/// Our own changes are told too.
+async fn told_no_more(nics: &FixedNics) {
+    let told = async { while is_told(nics).await {} };
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("nobody changes anything");
+}
+
 #[test]
 fn what_stands_in_the_way_is_named() {
     on_a_dpu("what_stands_in_the_way_is_named", || async {

@@ -128,6 +128,8 @@ fn kubelet_config(site: &Site, node: &NodeId) -> Value {
         // How often pods are looked at again: what a DPU that was off should run, and whether a volume has grown, is not
         // waited for longer than that.
         "syncFrequency": "10s",
+        // What a test kills is started again a second later, the least that kubelet takes: it may kill a program after each of its steps.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
     });
     if node.is_dpu() {
         config["registerWithTaints"] = json!([{"key": "metalplane.io/dpu", "value": "true", "effect": "NoSchedule"}]);

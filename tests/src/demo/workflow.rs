@@ -57,10 +57,11 @@ async fn discovered(story: &Story, site: &Site) -> Result<()> {
 }
 
 pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
+    let printed = site.server(SERVER).guest().printed().len();
     story.say("kubectl apply -f examples/bm-03-workflow.yaml (with the tiny image)");
     site.apply(&manifest(site).await?).await?;
     tokio::try_join!(watch::machine(story, site, MACHINE, Until::Runs), explained(story, site))?;
-    answers(story, site, "the system that was installed on the server's own disk").await?;
+    answers(story, site, printed, "the system that was installed on the server's own disk").await?;
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
     println!("{}", site.kubectl(&["get", "bmm"]).await?);
     story.say("kubectl get hwr: what network boot has seen of the server");
@@ -70,11 +71,12 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
 
 /// What takes minutes more: shown where this part alone is.
 pub(super) async fn show_more(story: &Story, site: &Site) -> Result<()> {
+    let printed = site.server(SERVER).guest().printed().len();
     story.say(&format!("bmctl reinstall {MACHINE} --yes --wait"));
     let limit = format!("{}s", BOOT_LIMIT.as_secs());
     println!("{}", site.bmctl(&["reinstall", MACHINE, "--yes", "--wait", "--timeout", &limit]).await?);
     watch::machine(story, site, MACHINE, Until::Runs).await?;
-    answers(story, site, "the system that was installed anew").await?;
+    answers(story, site, printed, "the system that was installed anew").await?;
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
 
     story.say("kubectl apply: a HardwarePolicy by which servers without a DPU are given back erased");
@@ -102,7 +104,12 @@ async fn explained(story: &Story, site: &Site) -> Result<()> {
     Ok(())
 }
 
-async fn answers(story: &Story, site: &Site, who: &str) -> Result<()> {
+/// The installer answers at the same address until it restarts the server, and firmware hears no power button: a machine that is deleted
+/// then is switched off only when its terminationGracePeriodSeconds have passed. So the console, from `printed` on, has to say first that
+/// the installed system is up.
+async fn answers(story: &Story, site: &Site, printed: usize, who: &str) -> Result<()> {
+    let is_up = |line: &str| line.contains("MP-BOOT ") && line.contains(MACHINE);
+    site.server(SERVER).guest().line("the installed system is up", printed, BOOT_LIMIT, is_up).await?;
     let address = Provisioned::of(SERVER)?.address.to_string();
     until(&format!("{address} answers"), LIMIT, async || {
         let asked = site.enter(CONTROL_PLANE, &["ping", "-c", "1", "-W", "1", &address]).await;

@@ -1,11 +1,12 @@
 //! Processes of this site in pods, found on this machine: to be killed or frozen at a chosen moment.
 
 use super::{SYSTEM_NAMESPACE, Site, until};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sandbox::cluster::cgroup::Cgroups;
 use sandbox::layout::NodeId;
+use sandbox::supervisor::process::State;
 use std::time::Duration;
 
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -27,6 +28,14 @@ impl Drop for Frozen {
             let _ = kill(*pid, Signal::SIGCONT);
         }
     }
+}
+
+fn freeze(processes: Vec<Pid>, what: &str) -> Result<Frozen> {
+    let frozen = Frozen(processes);
+    for pid in &frozen.0 {
+        kill(*pid, Signal::SIGSTOP).with_context(|| format!("stop {what}"))?;
+    }
+    Ok(frozen)
 }
 
 impl Site {
@@ -104,14 +113,19 @@ impl Site {
         self.freeze("controller", &self.nodes())
     }
 
+    /// Stops a process that is none of a pod, such as `dpu-1/ovn-controller`.
+    pub async fn freeze_process(&self, name: &str) -> Result<Frozen> {
+        let all = self.sandbox.list().await?;
+        let found =
+            all.into_iter().find(|listed| listed.name == name).with_context(|| format!("there is no {name}"))?;
+        let State::Running { pid } = found.state else { bail!("{name} does not run: {:?}", found.state) };
+        freeze(vec![Pid::from_raw(pid)], name)
+    }
+
     fn freeze(&self, program: &str, nodes: &[&str]) -> Result<Frozen> {
         let processes = self.processes(program, nodes)?;
         ensure!(!processes.is_empty(), "no {program} runs on {}", nodes.join(", "));
-        let frozen = Frozen(processes);
-        for pid in &frozen.0 {
-            kill(*pid, Signal::SIGSTOP).with_context(|| format!("stop {program}"))?;
-        }
-        Ok(frozen)
+        freeze(processes, program)
     }
 
     /// None of these controllers runs any more.

@@ -3,6 +3,7 @@
 //! One site for all tests of this program, started by the first of them; each test has a namespace of its own. A test
 //! says which servers are its own while it runs ([`on_servers`]), or has the site to itself ([`on_site`]): [`turns`].
 
+mod agent_killed;
 mod alone;
 mod bmc;
 mod chart;
