@@ -62,10 +62,10 @@ pub fn hold(driver: &str, volume_handle: &str) -> String {
     format!("vh-{}", short(&format!("{driver}\n{volume_handle}"), 32))
 }
 
-/// The name of the [`crate::AddressHold`] of an address or a MAC address: cluster-wide, one per Subnet and address, however that
-/// is written.
-pub fn address_hold(subnet_uid: &str, address: &str) -> String {
-    format!("ah-{}", short(&format!("{subnet_uid}\n{}", crate::network::canonical(address)), 32))
+/// The name of the [`crate::AddressHold`] of an address or a MAC address: cluster-wide, one per network and address, however that
+/// is written. `network`: the UID of the Subnet, or what names the VLAN that the Subnet is on.
+pub fn address_hold(network: &str, address: &str) -> String {
+    format!("ah-{}", short(&format!("{network}\n{}", crate::network::canonical(address)), 32))
 }
 
 /// The Workflow by which a machine's server is erased, and its Template.

@@ -10,7 +10,7 @@ use api::conditions::{self, PROGRAMMED};
 use api::network::canonical;
 use api::{AddressHold, Dpu, FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
 use planner::network::outside::Kind as Outside;
-use planner::network::{addresses, admission, allowed, desired, port, routes, subnets};
+use planner::network::{addresses, admission, allowed, desired, flows, port, provider, routes, subnets};
 use runtime::queue::Key;
 
 impl Kind for Vpc {
@@ -163,8 +163,13 @@ impl Kind for AddressHold {
             if !world.note(self) {
                 world.outside_without_address(&IndexKey::names::<ProviderNetwork>("", &subnet.name));
             }
+            world.beside_on_vlan(&subnet.name, self.spec.held());
             return world.look(Work::ProviderNetwork, (String::new(), subnet.name.clone()));
         }
+        let on = world.subnets.get(&subnet.namespace, &subnet.name);
+        on.and_then(|on| on.spec.provider_network.clone())
+            .iter()
+            .for_each(|network| world.beside_on_vlan(network, self.spec.held()));
         let subnet = (subnet.namespace.clone(), subnet.name.clone());
         if !subnets::is_own(self) {
             world.look(Work::VNic, (owner.namespace.clone(), owner.name.clone()));
@@ -187,6 +192,20 @@ impl World {
             there
         });
         there
+    }
+
+    /// Who has no address on another ProviderNetwork of the VLAN, and may wait for this one.
+    fn beside_on_vlan(&self, network: &str, held: &str) {
+        let Some(network) = self.provider_networks.get("", network) else { return };
+        let all = self.provider_networks.all();
+        for other in all.iter().filter(|other| provider::is_beside(&network, other)) {
+            self.outside_without_address(&IndexKey::names::<ProviderNetwork>("", &key(&other.metadata).1));
+            if let Some(subnet) = provider::holder(other) {
+                let subnet = (subnet.namespace.clone(), subnet.name.clone());
+                self.vnics_without_addresses(&about(&subnet, held));
+                self.vnics_without_addresses(&choosers(&subnet));
+            }
+        }
     }
 
     /// Whoever has, or asks for, what an orphan of this DPU has. Orphans are few.
@@ -227,6 +246,15 @@ impl World {
             if group.metadata.deletion_timestamp.is_some() {
                 self.look(Work::SecurityGroup, key(&group.metadata));
             }
+        }
+    }
+
+    /// Those whose rules would cost too much by the members of this one.
+    pub(crate) fn groups_held_back_by(&self, peer: &SecurityGroup) {
+        let (namespace, name) = key(&peer.metadata);
+        let named = self.groups.by(&IndexKey::names::<SecurityGroup>(&namespace, &name));
+        for group in named.iter().filter(|group| flows::is_held_back(group)) {
+            self.look(Work::SecurityGroup, key(&group.metadata));
         }
     }
 

@@ -204,6 +204,8 @@ fn wake(c: &Controller, uids: &BTreeSet<String>) {
         world.look_at_each(Work::VNic, &world.vnics, &index);
         world.look_at_each(Work::Subnet, &world.subnets, &index);
         world.look_at_each(Work::SecurityGroup, &world.groups, &index);
+        // Who its members are decides what others may have: one that is being deleted says nothing of them.
+        world.groups.by(&index).iter().for_each(|peer| world.groups_held_back_by(peer));
         world.look_at_each(Work::Vpc, &world.vpcs, &index);
         world.look_at_each(Work::ProviderNetwork, &world.provider_networks, &index);
         world.look_at_each(Work::NatGateway, &world.nat_gateways, &index);

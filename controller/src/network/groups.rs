@@ -1,6 +1,6 @@
 //! A SecurityGroup: its rules in OVN.
 
-use super::in_force::{Wanted, enforce};
+use super::in_force::{Wanted, enforce, unwritten};
 use super::{deleted, said};
 use crate::Controller;
 use crate::cache::key;
@@ -33,15 +33,16 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     }
     let (wanted, wrong) = rules(c, &group);
     // Counting looks at every member: of rules that are written that is done now and then only.
-    let programmed = group.status.as_ref().and_then(|status| status.programmed.as_ref());
-    let is_written = programmed.is_some_and(|programmed| programmed.generation == meta.generation);
-    let wait = if is_written { c.network.numbers.counts_wait(uid(meta)) } else { None };
+    let wait = if flows::were_few(&group) { c.network.numbers.counts_wait(uid(meta)) } else { None };
     let members = |group: &str| c.network.members(group).map(|members| members.count);
     let flows = wait.is_none().then(|| flows::per_member(&wanted, |group| members(group).unwrap_or_default()));
     let too_many = flows.and_then(|flows| flows::too_many(name(meta), flows));
     if too_many.is_some() {
         // A VNic that names it needs a group to be in, if one in which nothing passes.
-        c.network.begin(uid(meta), |site| rows::Group { rules: Vec::new(), ..wanted.clone() }.rows(site)).await?;
+        let empty = |site: &str| rows::Group { rules: Vec::new(), ..wanted.clone() }.rows(site);
+        if let Err(error) = c.network.begin(uid(meta), empty).await {
+            return unwritten(c, &c.world.groups, group.as_ref(), error).await;
+        }
     }
     let rows = wanted.rows(c.network.site().unwrap_or_default());
     let acls = rows.iter().filter(|row| row.table == Table::Acl).count();

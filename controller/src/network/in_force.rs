@@ -151,6 +151,19 @@ pub(super) async fn enforce<K: Enforced>(
     }
 }
 
+/// What has to be written first could not be. While the database is away, that is said; what else went wrong is not.
+pub(super) async fn unwritten<K: Enforced>(
+    c: &Controller,
+    cache: &Cache<K>,
+    object: &K,
+    error: Error,
+) -> Result<Next, Error> {
+    if error.is_north_bound_away() {
+        Status::not_written(object, &away(&error)).write(c, cache, object, None).await?;
+    }
+    Err(error)
+}
+
 /// The rows are about to change, and the generation does not tell it.
 async fn say_first<K: Enforced>(c: &Controller, cache: &Cache<K>, object: &K) -> Result<(), Error> {
     let meta = object.meta();

@@ -231,6 +231,11 @@ impl Logical {
         Ok(self.opened()?.north_bound.number().map_err(NorthBoundError::from)?)
     }
 
+    /// The database can be written; where there is no OVN, nothing has to be.
+    pub(super) fn is_there(&self) -> Result<(), Error> {
+        if self.open.is_some() { self.number().map(drop) } else { Ok(()) }
+    }
+
     /// Bytes of all transactions.
     pub(crate) fn sent(&self) -> u64 {
         self.opened.get().map_or(0, |opened| opened.north_bound.sent())

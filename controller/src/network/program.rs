@@ -14,7 +14,7 @@ use api::{VNic, Vpc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use planner::machine::observed::{name, uid};
 use planner::network::barrier::{Known, Verdict};
-use planner::network::port::{self, Observed};
+use planner::network::port::{self, Observed, Parent};
 use planner::network::rows::Port;
 use planner::network::{admission, allowed, bound, desired, ready};
 use planner::reason::Reason;
@@ -170,8 +170,8 @@ fn plan(c: &Controller, vnic: &VNic) -> port::Plan {
     )
 }
 
-/// Ports of others whose guests may have one of its addresses.
-fn parents(c: &Controller, vnic: &VNic, subnet: &Key) -> Vec<String> {
+/// Others whose guests may have one of its addresses.
+fn parents(c: &Controller, vnic: &VNic, subnet: &Key) -> Vec<Parent> {
     let mut all = BTreeSet::new();
     for address in vnic.status.iter().flat_map(|status| &status.addresses) {
         let others = c.world.vnics.by(&beside_own(subnet, address));
@@ -180,7 +180,8 @@ fn parents(c: &Controller, vnic: &VNic, subnet: &Key) -> Vec<String> {
         };
         all.extend(others.iter().filter(shares).map(|other| {
             let attachments = c.world.nics.by(&IndexKey::owner(uid(&other.metadata)));
-            port::name_of(other, &attachments)
+            let port = port::name_of(other, &attachments);
+            Parent { port, vnic: name(&other.metadata).to_owned(), address: address.clone() }
         }));
     }
     all.into_iter().collect()
@@ -195,8 +196,8 @@ async fn say_allowed_first(c: &Controller, vnic: Arc<VNic>, wanted: &[String]) -
     Ok(Arc::new(patch(c, &vnic, json!({"allowedAddresses": all})).await?))
 }
 
-/// From quorum, before OVN lets a guest have an address of another VNic: that VNic is not being deleted. From now on it waits for
-/// this one.
+/// From quorum, before OVN lets a guest have an address of another VNic: that VNic is not being deleted, and no host has it. From now on
+/// its deletion, and the binding of its port, wait for this one.
 async fn confirm_offered(c: &Controller, vnic: &VNic, wanted: &Port) -> Result<(), Error> {
     let subnet = subnet_of(vnic);
     let rows = wanted.rows(c.network.site().unwrap_or_default());
@@ -205,18 +206,22 @@ async fn confirm_offered(c: &Controller, vnic: &VNic, wanted: &Port) -> Result<(
     }
     for address in &wanted.allowed {
         let owners = c.world.vnics.by(&about(&subnet, address));
-        let Some(owner) = owners.iter().find(|owner| allowed::offers(owner, address)) else { continue };
+        let is_other = |owner: &&Arc<VNic>| owner.metadata.uid != vnic.metadata.uid && allowed::offers(owner, address);
+        let Some(owner) = owners.iter().find(is_other) else { continue };
         let meta = &owner.metadata;
         let what = format!("get VNic '{}'", name(meta));
         let there = found(call(&what, c.objects.namespaced::<VNic>(&subnet.0).get(name(meta))).await)?;
-        if there.as_ref().is_some_and(|there| there.metadata.uid == meta.uid && allowed::offers(there, address)) {
+        if there.as_ref().is_some_and(|there| there.metadata.uid == meta.uid && allowed::shares(there, address)) {
             continue;
         }
         match there {
             Some(there) => c.world.vnics.put(there),
             None => c.world.vnics.forget(meta),
         }
-        return Err(Error::NotConfirmed { what, message: "it is being deleted, or was created again".to_owned() });
+        return Err(Error::NotConfirmed {
+            what,
+            message: "it is being deleted, was created again, or a host has it".to_owned(),
+        });
     }
     Ok(())
 }

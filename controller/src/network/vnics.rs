@@ -8,13 +8,13 @@ use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
 use crate::world::Kind;
-use api::{AddressHold, NicAttachment, Subnet, VNic, labels, names};
+use api::{AddressHold, NicAttachment, Subnet, VNic, labels};
 use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::addresses::{self, Action, Observed, Plan};
 use planner::network::pool::Pool;
-use planner::network::{admission, allowed};
+use planner::network::{admission, allowed, provider};
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::sync::Arc;
@@ -54,10 +54,12 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         let releases = |action: &Action| matches!(action, Action::DeleteAddressHold(_) | Action::Unprotect);
         if plan.actions.iter().any(releases) {
             confirm_unused(c, &o.vnic).await?;
+            let before = o.vnic.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+            // Whoever has one of its addresses beside it has first to be written too.
+            deleted(c, &c.world.vnics, o.vnic.as_ref(), &before, c.network.is_there()).await?;
             confirm_untranslated(c, &o.vnic)?;
             confirm_unshared(c, &o.vnic)?;
             // Its addresses are nobody's only once OVN has no port with them.
-            let before = o.vnic.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
             let cleared = c.network.clear(uid(&o.vnic.metadata)).await;
             deleted(c, &c.world.vnics, o.vnic.as_ref(), &before, cleared).await?;
         }
@@ -81,11 +83,14 @@ fn plan(c: &Controller, o: &Observed) -> Plan {
 async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
     let (world, own, subnet_key) = (&c.world, uid(&vnic.metadata).to_owned(), subnet_of(&vnic));
     let subnet = world.subnets.get(&subnet_key.0, &subnet_key.1);
+    let provider = subnet.as_ref().and_then(|subnet| subnet.spec.provider_network.as_ref());
+    let provider = provider.and_then(|provider| world.provider_networks.get("", provider));
     let interests = addresses::interests(&vnic);
     let mut holds = world.address_holds.by(&IndexKey::owner(&own));
     if let Some(subnet) = &subnet {
         for address in &interests {
-            let hold = world.address_holds.get("", &names::address_hold(uid(&subnet.metadata), address));
+            let hold = provider::hold_name(&subnet.metadata, provider.as_deref(), address);
+            let hold = world.address_holds.get("", &hold);
             holds.extend(hold.filter(|hold| hold.spec.owner.uid != own));
         }
     }
@@ -97,11 +102,14 @@ async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
             rivals.push(rival);
         }
     }
-    let provider = subnet.as_ref().and_then(|subnet| subnet.spec.provider_network.as_ref());
-    let provider = provider.and_then(|provider| world.provider_networks.get("", provider));
     let refused = subnet.as_ref().and_then(|subnet| {
         let vpc = world.vpcs.get(&subnet_key.0, admission::vpc_of(subnet));
-        admission::refused(subnet, vpc.as_deref(), provider.as_deref())
+        let refused = admission::refused(subnet, vpc.as_deref(), provider.as_deref());
+        // It may have been on the network before another one was known that comes first.
+        refused.or_else(|| {
+            let all = provider.as_ref().map(|_| world.provider_networks.all()).unwrap_or_default();
+            provider::overlaps(provider.as_deref()?, all.iter().map(AsRef::as_ref)).err()
+        })
     });
     let attachments = world.nics.by(&IndexKey::owner(&own));
     let orphans = crate::orphans::nics(c).await?;

@@ -3,8 +3,8 @@
 //! *AddressIsHeld* (docs/design/fencing.md). The Subnet gets its finalizer, then the VNic, then each address and the MAC address
 //! that is asked for an [`AddressHold`], which only one VNic can have; then `VNic.status.addresses` says so, once. Only by that an
 //! attachment is made. A VNic that asks for no address is offered one of each family by the [`Pool`]: the hold decides here too. Two
-//! leaders may both make it one; `status.addresses` says which counts, and the other hold is deleted. A hold is of one Subnet, and Subnets
-//! may overlap: one that its Vpc has not admitted gives no address. Release goes the other way: the attachment is deleted, then the holds, then the VNic's finalizer.
+//! leaders may both make it one; `status.addresses` says which counts, and the other hold is deleted. A hold is of one Subnet (of one on a
+//! ProviderNetwork it is of the VLAN, [`hold_name`]), and Subnets may overlap: one that its Vpc has not admitted gives no address. Release goes the other way: the attachment is deleted, then the holds, then the VNic's finalizer.
 //!
 //! At an upgrade VNics run that have no hold. Each asks for its own: of two with one address one that a machine holds comes before
 //! one that no machine holds, then the older. Who comes too late keeps running, and says so.
@@ -17,13 +17,13 @@ pub use super::asked::{
 use super::asked::{held_by_name, macs};
 use super::judge::{self, Verdict};
 use super::pool::Pool;
-use super::provider::without_closed;
+use super::provider::{hold_name, without_closed};
 use super::{cidr, user_of};
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::conditions::{self, ADDRESSES_ASSIGNED, ConditionStatus, DELETABLE};
 use api::network::{AddressHoldSpec, AddressOwner, SubnetReference};
-use api::{AddressHold, Subnet, VNic, labels, names};
+use api::{AddressHold, ProviderNetwork, Subnet, labels};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use std::net::IpAddr;
@@ -148,8 +148,7 @@ fn assign(o: &Observed, pool: &Pool, now: Timestamp) -> Plan {
         plan.actions.push(Action::Protect);
         return plan;
     }
-    plan.actions
-        .extend(free().map(|(address, _)| Action::CreateAddressHold(Box::new(hold_of(&o.vnic, subnet, address)))));
+    plan.actions.extend(free().map(|(address, _)| Action::CreateAddressHold(Box::new(hold_of(o, subnet, address)))));
     let reason = verdicts.iter().find_map(|(_, verdict)| match verdict {
         Verdict::Not(reason) => Some(reason.clone()),
         Verdict::Own | Verdict::Free => None,
@@ -238,24 +237,24 @@ fn done(plan: &mut Plan, o: &Observed, subnet: &Subnet, chosen: Vec<String>, now
     }
 }
 
-fn hold_of(vnic: &VNic, subnet: &Subnet, held: &str) -> AddressHold {
-    let meta = &vnic.metadata;
+fn hold_of(o: &Observed, subnet: &Subnet, held: &str) -> AddressHold {
+    let meta = &o.vnic.metadata;
     let owner = AddressOwner {
         kind: "VNic".to_owned(),
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: name(meta).to_owned(),
         uid: uid(meta).to_owned(),
     };
-    hold(subnet, owner, held)
+    hold_in(&subnet.metadata, o.provider.as_deref(), owner, held)
 }
 
-/// Of an address or a MAC address.
-pub(super) fn hold(subnet: &Subnet, owner: AddressOwner, held: &str) -> AddressHold {
-    hold_in(&subnet.metadata, owner, held)
-}
-
-/// The same in a Subnet or a ProviderNetwork.
-pub(super) fn hold_in(of: &ObjectMeta, owner: AddressOwner, held: &str) -> AddressHold {
+/// Of an address or a MAC address, in a Subnet or a ProviderNetwork. `network`: the ProviderNetwork itself, or the one that the Subnet is on.
+pub(super) fn hold_in(
+    of: &ObjectMeta,
+    network: Option<&ProviderNetwork>,
+    owner: AddressOwner,
+    held: &str,
+) -> AddressHold {
     let is_address = held.parse::<IpAddr>().is_ok();
     let spec = AddressHoldSpec {
         subnet: SubnetReference {
@@ -267,7 +266,7 @@ pub(super) fn hold_in(of: &ObjectMeta, owner: AddressOwner, held: &str) -> Addre
         mac_address: (!is_address).then(|| held.to_owned()),
         owner,
     };
-    let mut hold = AddressHold::new(&names::address_hold(uid(of), held), spec);
+    let mut hold = AddressHold::new(&hold_name(of, network, held), spec);
     let labels = [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE)];
     hold.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
     hold

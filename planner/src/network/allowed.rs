@@ -1,8 +1,9 @@
 //! Addresses beside its own that the guest of a VNic may send from and receive at (`spec.allowedAddresses`).
 //!
 //! Inside the Vpc an address is some VNic's, or nobody's: so one that is in a Subnet must be of a VNic of the same Subnet that no host
-//! has, which is a virtual port then (`rows/port.rs`). Once a host has that VNic, nobody else has its address. Outside of every Subnet
-//! it may be anything that the Vpc's router is told to send there ([`super::routes`]).
+//! has, which is a virtual port then (`rows/port.rs`). Once a host has that VNic, nobody else has its address; a VNic with
+//! `spec.nodeName` always has one. Outside of every Subnet it may be anything that the Vpc's router is told to send there
+//! ([`super::routes`]).
 //!
 //! *Released last*: another VNic may get the address once its VNic was deleted. So `status.allowedAddresses` names an address before
 //! OVN lets the guest have it, and until OVN does no more; a VNic whose address stands there keeps its AddressHolds.
@@ -47,6 +48,17 @@ pub fn offers(vnic: &VNic, address: &str) -> bool {
     has && is_assigned(vnic) && vnic.metadata.deletion_timestamp.is_none()
 }
 
+/// The Dpu on whose chassis the VNic's own port is, or may be at any time.
+fn bound_to(vnic: &VNic) -> Option<&String> {
+    let holder = vnic.status.as_ref().and_then(|status| status.holder.as_ref());
+    holder.map(|holder| &holder.dpu_name).or(vnic.spec.node_name.as_ref())
+}
+
+/// Whether the guests of other VNics may have the address too.
+pub fn shares(vnic: &VNic, address: &str) -> bool {
+    offers(vnic, address) && bound_to(vnic).is_none()
+}
+
 /// Those that its guest may have, and why not one of the others. `vnics`: those of its Subnet that have, or ask for, an address.
 pub(super) fn of(
     vnic: &VNic,
@@ -79,10 +91,10 @@ fn judge(
     match vnics(text).into_iter().find(|other| here && offers(other, text)) {
         None => Err(Blocked::AllowedAddressInSubnet { address, subnet: within.name.clone(), own }.into()),
         Some(other) if other.metadata.uid == vnic.metadata.uid => Ok(()),
-        Some(other) => match other.status.as_ref().and_then(|status| status.holder.as_ref()) {
+        Some(other) => match bound_to(&other) {
             None => Ok(()),
-            Some(holder) => {
-                let (vnic, dpu) = (name(&other.metadata).to_owned(), holder.dpu_name.clone());
+            Some(dpu) => {
+                let (vnic, dpu) = (name(&other.metadata).to_owned(), dpu.clone());
                 Err(Blocked::AllowedAddressTaken { address, vnic, dpu }.into())
             }
         },

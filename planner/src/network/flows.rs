@@ -2,7 +2,9 @@
 //! shares flows among members and among ports (conjunctive matches, ovn-architecture(7)).
 
 use super::rows::{Group, Peer, Protocol, Rule};
-use crate::reason::{Blocked, Reason};
+use crate::reason::{Blocked, Reason, Waiting};
+use api::SecurityGroup;
+use api::conditions::{self, READY};
 use ipnet::IpNet;
 
 /// A group that would cost more keeps the rules that it has.
@@ -29,6 +31,25 @@ pub fn per_member(group: &Group, members: impl Fn(&str) -> usize) -> u64 {
 /// Why the rules are not written.
 pub fn too_many(name: &str, flows: u64) -> Option<Reason> {
     (flows > LIMIT).then(|| Blocked::TooManyFlows { group: name.to_owned(), flows, limit: LIMIT }.into())
+}
+
+fn says(group: &SecurityGroup, reason: &str) -> bool {
+    let said = group.status.as_ref().and_then(|status| conditions::get(&status.conditions, READY));
+    said.is_some_and(|said| said.status == "False" && said.reason == reason)
+}
+
+/// It says that its rules would cost too much: it waits for fewer of them, or for fewer members of its peers.
+pub fn is_held_back(group: &SecurityGroup) -> bool {
+    says(group, Blocked::TooManyFlows { group: String::new(), flows: 0, limit: 0 }.name())
+}
+
+/// Its rules were counted, cost no more than they may, and are written: until they are counted anew that stands.
+pub fn were_few(group: &SecurityGroup) -> bool {
+    let programmed = group.status.as_ref().and_then(|status| status.programmed.as_ref());
+    let is_written = programmed.is_some_and(|programmed| programmed.generation == group.metadata.generation);
+    // While the database is away nobody is counted.
+    let is_known = !says(group, Waiting::NorthBoundUnreachable { message: String::new() }.name());
+    is_written && is_known && !is_held_back(group)
 }
 
 fn addresses(peer: &Peer, v4: bool, members: impl Fn(&str) -> usize) -> u64 {
@@ -100,6 +121,24 @@ mod tests {
         let ping = Rule { icmp: Some(Icmp { v4: false, kind: Some(128) }), ..rule(None, vec![]) };
         assert_eq!(cost(vec![ping]), 1);
         assert!(too_many("web", LIMIT).is_none() && too_many("web", LIMIT + 1).is_some());
+    }
+
+    #[test]
+    fn what_was_counted_stands_while_it_is_few_and_written() {
+        let group = |ready: (&str, &str), generation: i64| -> SecurityGroup {
+            let said = serde_json::json!({"type": READY, "status": ready.0, "reason": ready.1, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "web", "generation": 2}, "spec": {"vpc": {"name": "blue"}},
+                "status": {"programmed": {"generation": generation}, "conditions": [said]},
+            }))
+            .expect("a SecurityGroup")
+        };
+        assert!(were_few(&group(("True", "Programmed"), 2)) && !were_few(&group(("True", "Programmed"), 1)));
+        assert!(were_few(&group(("False", "SecurityGroupMissing"), 2)), "its rules are written all the same");
+        assert!(!were_few(&group(("False", "NorthBoundUnreachable"), 2)));
+        let held = group(("False", "TooManyFlows"), 2);
+        assert!(is_held_back(&held) && !were_few(&held), "its peers have grown since");
     }
 
     /// How many aligned blocks of this one are in a range.

@@ -9,7 +9,7 @@ use crate::machine::is_port_of;
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::network::canonical;
-use api::{AddressHold, Subnet, VNic, names};
+use api::{AddressHold, Subnet, VNic};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) fn address(o: &Observed, subnet: &Subnet, address: &str) -> Verdict {
         return match hold.spec.owner.uid == uid(&o.vnic.metadata) {
             // After a restore of etcd a hold may be there before the first report of the orphan is.
             true => orphan(o, address).map_or(Verdict::Own, |one| Verdict::Not(shown(one, address))),
-            false => Verdict::Not(has(o, hold, address)),
+            false => Verdict::Not(has(o, subnet, hold, address)),
         };
     }
     let is_address = address.parse::<IpAddr>().is_ok();
@@ -36,7 +36,7 @@ pub(super) fn address(o: &Observed, subnet: &Subnet, address: &str) -> Verdict {
     let subnet = name(&subnet.metadata);
     let taken = unfit
         .or_else(|| orphan(o, address).map(|one| shown(one, address)))
-        .or_else(|| before_it(o, address, is_address).map(|rival| taken(address, subnet, &rival.metadata)));
+        .or_else(|| before_it(o, address, is_address).map(|rival| taken(address, subnet, name(&rival.metadata))));
     taken.map_or(Verdict::Free, Verdict::Not)
 }
 
@@ -61,8 +61,14 @@ fn port_of_subnet(subnet: &Subnet, mac: &str) -> Option<Reason> {
 }
 
 fn hold<'a>(o: &'a Observed, subnet: &Subnet, address: &str) -> Option<&'a Arc<AddressHold>> {
-    let hold = names::address_hold(uid(&subnet.metadata), address);
-    o.holds.iter().find(|there| name(&there.metadata) == hold)
+    let hold = provider::hold_name(&subnet.metadata, o.provider.as_deref(), address);
+    // Which VLAN it is on is not known without the ProviderNetwork; what it has it keeps.
+    let is_unknown = subnet.spec.provider_network.is_some() && o.provider.is_none();
+    let own = |there: &AddressHold| {
+        let same = there.spec.subnet.uid == uid(&subnet.metadata) && there.spec.held() == canonical(address);
+        same && there.spec.owner.uid == uid(&o.vnic.metadata)
+    };
+    o.holds.iter().find(|there| name(&there.metadata) == hold || (is_unknown && own(there)))
 }
 
 /// What the Subnet, and the ProviderNetwork that it is on, say of the address.
@@ -78,8 +84,16 @@ fn unfit(o: &Observed, subnet: &Subnet, address: &str) -> Option<Reason> {
 }
 
 /// Whose hold it is.
-fn has(o: &Observed, hold: &AddressHold, address: &str) -> Reason {
+fn has(o: &Observed, subnet: &Subnet, hold: &AddressHold, address: &str) -> Reason {
     let owner = &hold.spec.owner;
+    // Of the same VLAN.
+    let is_other = hold.spec.subnet.uid != uid(&subnet.metadata);
+    if owner.kind != "VNic" && is_other {
+        return provider::taken(hold);
+    }
+    if is_other {
+        return taken(address, &hold.spec.subnet.name, &owner.name);
+    }
     if owner.kind != "VNic" {
         let (subnet, what) = (hold.spec.subnet.name.clone(), "gateway".to_owned());
         return Blocked::AddressReserved { address: address.to_owned(), subnet, what }.into();
@@ -87,7 +101,7 @@ fn has(o: &Observed, hold: &AddressHold, address: &str) -> Reason {
     let there = o.rivals.iter().find(|rival| uid(&rival.metadata) == owner.uid);
     let stays = there.filter(|rival| rival.metadata.deletion_timestamp.is_none());
     match stays {
-        Some(rival) => taken(address, &hold.spec.subnet.name, &rival.metadata),
+        Some(rival) => taken(address, &hold.spec.subnet.name, name(&rival.metadata)),
         None => {
             let (subnet, vnic) = (hold.spec.subnet.name.clone(), owner.name.clone());
             Waiting::AddressReleasing { address: address.to_owned(), subnet, vnic }.into()
@@ -95,10 +109,8 @@ fn has(o: &Observed, hold: &AddressHold, address: &str) -> Reason {
     }
 }
 
-type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-fn taken(address: &str, subnet: &str, vnic: &Meta) -> Reason {
-    let (subnet, vnic) = (subnet.to_owned(), name(vnic).to_owned());
+fn taken(address: &str, subnet: &str, vnic: &str) -> Reason {
+    let (subnet, vnic) = (subnet.to_owned(), vnic.to_owned());
     match address.parse::<IpAddr>() {
         Ok(_) => Blocked::AddressTaken { address: address.to_owned(), subnet, vnic }.into(),
         Err(_) => Blocked::MacTaken { mac: address.to_owned(), subnet, vnic }.into(),

@@ -12,6 +12,7 @@ use crate::machine::observed::{name, uid};
 use crate::reason::{Reason, Waiting};
 use api::network::{Ipv6Mode, Qos};
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc, conditions};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub struct Observed<'a> {
@@ -23,12 +24,21 @@ pub struct Observed<'a> {
     pub attachments: &'a [Arc<NicAttachment>],
     /// That of the VNic's holder, or of its node.
     pub dpu: Option<&'a Dpu>,
-    /// Names of the ports of other VNics whose guests may have one of its addresses ([`allowed::said`]).
-    pub parents: Vec<String>,
+    /// The other VNics whose guests may have one of its addresses ([`allowed::said`]).
+    pub parents: Vec<Parent>,
     /// Another Dpu has the Dpu's chassis ([`chassis::taken`]).
     pub taken: Option<Reason>,
     /// The chassis lacks what the Subnet is on ([`chassis::lacks`]).
     pub lacked: Option<Reason>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Parent {
+    /// What its port is called.
+    pub port: String,
+    pub vnic: String,
+    /// Of those of the virtual port.
+    pub address: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -71,9 +81,10 @@ pub fn plan(
     }
     let status = o.vnic.status.clone().unwrap_or_default();
     let (groups, missing) = group::of(o.vnic, vpc, security_group);
-    let (binding, unbound) = binding(o);
+    let (binding, unbound) = unshared(o, binding(o));
     let (own, dhcp) = (uid(&o.vnic.metadata), desired::dhcp(subnet));
     let (allowed, refused) = allowed::of(o.vnic, subnet, vpc, vnics);
+    let parents: BTreeSet<String> = o.parents.iter().map(|parent| parent.port.clone()).collect();
     let port = Port {
         uid: own.to_owned(),
         name: name_of(o.vnic, o.attachments),
@@ -84,7 +95,7 @@ pub fn plan(
         groups,
         binding,
         allowed,
-        parents: o.parents.clone(),
+        parents: parents.into_iter().collect(),
         rates: rates(o.vnic.spec.qos.unwrap_or_default()),
     };
     let epoch = port.binding.as_ref().map(|binding| binding.epoch);
@@ -118,6 +129,17 @@ fn binding(o: &Observed<'_>) -> (Option<Binding>, Option<Reason>) {
         Some(chassis) => (Some(Binding { chassis, attachment_uid, epoch }), None),
         None => (None, Some(Waiting::ChassisUnknown { dpu: dpu_name.clone() }.into())),
     }
+}
+
+/// An address is at one port that is bound: it is bound after OVN lets no other guest have the address. One that is bound already stays so.
+fn unshared(
+    o: &Observed<'_>,
+    (binding, unbound): (Option<Binding>, Option<Reason>),
+) -> (Option<Binding>, Option<Reason>) {
+    let parent = o.parents.first().filter(|_| binding.is_some() && is_programmed(o.vnic).is_err());
+    let Some(Parent { vnic: by, address, .. }) = parent.cloned() else { return (binding, unbound) };
+    let vnic = name(&o.vnic.metadata).to_owned();
+    (None, Some(Waiting::AddressStillShared { address, vnic, by }.into()))
 }
 
 /// Whether OVN has the port of whoever holds the VNic now, else why not.

@@ -4,14 +4,17 @@
 //! `ProviderNetwork.status.subnet` is the arbiter, by compare-and-swap, as `Vpc.status.subnets` is for a Vpc.
 //!
 //! For the same reason two ProviderNetworks of one VLAN do not overlap: the one that was created later gives nobody an address, whatever the
-//! first one gives ([`overlaps`]). What it gave before that was so stays.
+//! first one gives ([`overlaps`]). What it gave before that was so stays: of two that are created in one second, or by the clocks of two API
+//! servers, the one that is known first is not always the one that comes first. So the AddressHold of an address is one for the whole VLAN
+//! ([`hold_name`]): whatever anybody knows of the other ProviderNetwork, nobody gets an address that somebody has.
 
 use super::{cidr, rows};
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason};
 use api::network::{ProviderNetworkSpec, SubnetReference, SubnetSpec};
-use api::{ProviderNetwork, Subnet};
+use api::{AddressHold, ProviderNetwork, Subnet, names};
 use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -30,6 +33,23 @@ pub(super) fn vlan(network: &ProviderNetwork) -> rows::Vlan {
 /// Of the same VLAN, on which two of the same address would meet.
 pub fn is_beside(one: &ProviderNetwork, other: &ProviderNetwork) -> bool {
     uid(&one.metadata) != uid(&other.metadata) && vlan(one) == vlan(other)
+}
+
+/// What the AddressHold of an address is called, of a Subnet or a ProviderNetwork. `network`: the ProviderNetwork itself, or the one that the
+/// Subnet is on.
+pub fn hold_name(of: &ObjectMeta, network: Option<&ProviderNetwork>, held: &str) -> String {
+    let Some(vlan) = network.map(vlan) else { return names::address_hold(uid(of), held) };
+    let tag = vlan.tag.map(|tag| tag.to_string()).unwrap_or_default();
+    // No UID has a slash.
+    names::address_hold(&format!("{}/{tag}", vlan.physical_network), held)
+}
+
+/// What is said of the hold of a NatGateway or a FloatingIP to whoever asks for the address too.
+pub fn taken(hold: &AddressHold) -> Reason {
+    let owner = &hold.spec.owner;
+    let by = format!("{} '{}' of namespace '{}'", owner.kind, owner.name, owner.namespace);
+    let (address, network) = (hold.spec.held().to_owned(), hold.spec.subnet.name.clone());
+    Blocked::ExternalAddressTaken { address, network, by }.into()
 }
 
 /// Another one has some of its addresses, and was there first. `all`: whichever there are.
@@ -208,6 +228,24 @@ mod tests {
         // Made in the same second.
         let twin = made("twin", "2026-01-01T00:00:00Z", spec(100, "203.0.113.0/24"));
         assert!(overlaps(&twin, [&first]).is_err() && overlaps(&first, [&twin]).is_ok());
+    }
+
+    #[test]
+    fn an_address_of_a_vlan_has_one_hold() {
+        let (one, mut other) = (network(), network());
+        other.metadata.name = Some("other".to_owned());
+        let subnet = subnet("one", "203.0.113.0/24");
+        let names = [
+            hold_name(&one.metadata, Some(&one), "203.0.113.7"),
+            hold_name(&other.metadata, Some(&other), "203.0.113.7"),
+            hold_name(&subnet.metadata, Some(&one), "203.0.113.7"),
+        ];
+        assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
+        let v6 = |text: &str| hold_name(&one.metadata, Some(&one), text);
+        assert_eq!(v6("2001:db8:1::7"), v6("2001:DB8:1:0::7"));
+        assert_ne!(hold_name(&subnet.metadata, None, "203.0.113.7"), names[0], "a Subnet of a Vpc alone");
+        other.spec.vlan = None;
+        assert_ne!(hold_name(&other.metadata, Some(&other), "203.0.113.7"), names[0], "another VLAN");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub fn is_own(hold: &AddressHold) -> bool {
     hold.spec.owner.uid == hold.spec.subnet.uid
 }
 
-/// The holds that its router needs.
+/// The holds that its router needs; a Subnet on a ProviderNetwork has no router.
 pub fn own_holds(subnet: &Subnet) -> Vec<AddressHold> {
     let owner = AddressOwner {
         kind: "Subnet".to_owned(),
@@ -81,7 +81,7 @@ pub fn own_holds(subnet: &Subnet) -> Vec<AddressHold> {
         uid: uid(&subnet.metadata).to_owned(),
     };
     let gateways = cidr::families(&subnet.spec).into_iter().filter_map(|family| family.gateway);
-    gateways.map(|gateway| addresses::hold(subnet, owner.clone(), &gateway.to_string())).collect()
+    gateways.map(|gateway| addresses::hold_in(&subnet.metadata, None, owner.clone(), &gateway.to_string())).collect()
 }
 
 /// Why it cannot have one of them: a VNic has it since before.

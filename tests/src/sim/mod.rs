@@ -31,6 +31,7 @@
 //! | `says_why/` | what an object of the network lacks is said, and heals, at once |
 //! | `counted.rs` | what a controller counts of it |
 //! | `token.rs` | the token of OVN after a restore of etcd |
+//! | `shared.rs` | one address is at one port; virtual IPs |
 //! | `boot.rs` | replicas of the boot service, and their network |
 //! | `netboot.rs` | a server without a DPU: its firmware, the installer, the system on its disk |
 //! | `bare.rs` | a machine on such a server |
@@ -41,6 +42,7 @@
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `told.rs` | a run as an operator would tell it |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
+//! | `vlan.rs` | two ProviderNetworks of one VLAN |
 //! | `verbs.rs` | what is done to a whole machine |
 //! | `workers.rs` | pods whose node is a machine |
 //!
@@ -87,6 +89,7 @@ mod restarts;
 pub mod runs;
 pub mod says_why;
 pub mod scene;
+pub mod shared;
 mod signal;
 pub mod simulation;
 mod storage;
@@ -94,6 +97,7 @@ pub mod token;
 pub mod told;
 pub mod upkeep;
 pub mod verbs;
+pub mod vlan;
 pub mod way_out;
 mod web;
 pub mod workers;

@@ -166,6 +166,7 @@ impl Scene {
         self.check_in_force(after);
         super::workers::strangers(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
         super::held::unheld(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
+        super::shared::twice(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
         let touched = self.foreign.get().and_then(|there| super::foreign::touched(self, there));
         touched.into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
     }

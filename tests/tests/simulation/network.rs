@@ -2,9 +2,10 @@
 //! hand.
 
 use super::{cases, each, sample, seed, simulate, wide};
+use std::cell::Cell;
 use std::sync::OnceLock;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, counted, network as scene, says_why, token, way_out};
+use tests::sim::{Simulation, counted, network as scene, says_why, shared, token, vlan, way_out};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {
@@ -121,6 +122,26 @@ fn two_controllers_let_a_vpc_out_at_once() {
             same(wanted, &way_out::whole(&s, &way_out::ORDERS[2]).await?)
         })
     });
+}
+
+#[test]
+fn a_machine_that_takes_the_vnic_of_a_virtual_ip_has_the_address_alone() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::Late], 120, wide(31));
+    each(cases, |plan| simulate(async { shared::taken(&Simulation::start(1, seed(), plan.clone())).await }));
+}
+
+#[test]
+fn of_two_provider_networks_made_within_a_second_one_gives_an_address() {
+    let reversed = Cell::new(0);
+    let names = [["one", "two"], ["two", "one"], ["left", "right"], ["right", "left"]];
+    each(names.into_iter(), |names| {
+        simulate(async {
+            let s = Simulation::start(1, seed(), Plan::None);
+            reversed.set(reversed.get() + usize::from(vlan::within_a_second(&s, *names).await?));
+            Ok(())
+        })
+    });
+    assert_eq!(reversed.get(), 2, "of two names either is the younger one's once");
 }
 
 #[test]

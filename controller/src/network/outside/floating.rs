@@ -9,7 +9,7 @@ use crate::cache::key;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::network::deleted;
-use crate::network::in_force::{Wanted, enforce};
+use crate::network::in_force::{Wanted, enforce, unwritten};
 use crate::objects;
 use crate::work::Work;
 use api::{FloatingIP, ProviderNetwork, VNic, labels};
@@ -41,7 +41,10 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     let vnic = floating.spec.vnic.as_ref().and_then(|vnic| c.world.vnics.get(&key.0, vnic));
     let used = outside::used_for(&floating, vnic.as_deref());
     if used == Use::TakeBack {
-        return translates_no_more(c, &floating).await.map(|_| Next::Wait);
+        return match translates_no_more(c, &floating).await {
+            Ok(_) => Ok(Next::Wait),
+            Err(error) => unwritten(c, &c.world.floating_ips, floating.as_ref(), error).await,
+        };
     }
     let network = match network(c, &floating.spec.provider_network) {
         Ok(network) => network,

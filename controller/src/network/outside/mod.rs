@@ -18,12 +18,12 @@ use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::objects;
 use api::network::{AddressOwner, canonical};
-use api::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, labels, names};
+use api::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, labels};
 use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::outside::{self, Kind};
-use planner::network::provider::admits;
+use planner::network::provider::{admits, hold_name};
 use planner::reason::{Blocked, Reason};
 use runtime::queue::Key;
 use std::net::IpAddr;
@@ -99,7 +99,11 @@ async fn choose(
     if let Some(address) = own.filter_map(|hold| hold.spec.address.clone()).filter(of_family).min() {
         return Ok(Ok(address));
     }
-    let is_taken = |address: &str| c.world.address_holds.get("", &names::address_hold(of, address)).is_some();
+    if let Some(reason) = leaving(network) {
+        return Ok(Err(reason));
+    }
+    let name_of = |address: &str| hold_name(&network.metadata, Some(network), address);
+    let is_taken = |address: &str| c.world.address_holds.get("", &name_of(address)).is_some();
     for _ in 0..ATTEMPTS {
         let address = match outside::choose(network, v4, is_taken) {
             Ok(address) => address.to_string(),
@@ -115,6 +119,12 @@ async fn choose(
     })
 }
 
+/// Nobody gets an address of it any more.
+fn leaving(network: &ProviderNetwork) -> Option<Reason> {
+    network.metadata.deletion_timestamp.as_ref()?;
+    Some(Blocked::ProviderNetworkBeingDeleted { network: name(&network.metadata).to_owned() }.into())
+}
+
 /// `None`: the hold is there, and the owner's.
 async fn hold(
     c: &Controller,
@@ -126,9 +136,8 @@ async fn hold(
     let there = match c.world.address_holds.get("", name(&wanted.metadata)) {
         Some(there) => there,
         None => {
-            if network.metadata.deletion_timestamp.is_some() {
-                let network = name(&network.metadata).to_owned();
-                return Ok(Some(Blocked::ProviderNetworkBeingDeleted { network }.into()));
+            if let Some(reason) = leaving(network) {
+                return Ok(Some(reason));
             }
             confirm(c, network).await?;
             sweep::before_a_hold(c).await?;

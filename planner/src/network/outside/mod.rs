@@ -19,6 +19,7 @@ mod nodes;
 #[cfg(test)]
 mod tests;
 
+pub use super::provider::taken;
 pub use floating::{Target, Use, bound, concerned, floating, serves, used_for};
 pub use gateway::{first, gateway, rests_on, used_by};
 pub use nodes::{Carriers, Node, carriers};
@@ -120,15 +121,7 @@ pub fn owner(kind: Kind, meta: &ObjectMeta) -> AddressOwner {
 }
 
 pub fn hold(network: &ProviderNetwork, owner: &AddressOwner, address: &str) -> AddressHold {
-    hold_in(&network.metadata, owner.clone(), &canonical(address))
-}
-
-/// What is said of somebody else's hold.
-pub fn taken(hold: &AddressHold) -> Reason {
-    let owner = &hold.spec.owner;
-    let by = format!("{} '{}' of namespace '{}'", owner.kind, owner.name, owner.namespace);
-    let (address, network) = (hold.spec.held().to_owned(), hold.spec.subnet.name.clone());
-    Blocked::ExternalAddressTaken { address, network, by }.into()
+    hold_in(&network.metadata, Some(network), owner.clone(), &canonical(address))
 }
 
 fn is_true(said: Option<&Vec<Condition>>, type_: &str) -> bool {

@@ -1,6 +1,6 @@
 //! A VNic's port: what it rests on, and which grant can bind it.
 
-use crate::network::port::{Observed, Plan, is_programmed, plan};
+use crate::network::port::{Observed, Parent, Plan, is_programmed, plan};
 use crate::network::rows::{Binding, Rates};
 use crate::reason::{Blocked, Reason};
 use api::conditions::{self, ADDRESSES_ASSIGNED, ConditionStatus, PROGRAMMED, READY};
@@ -31,6 +31,7 @@ struct World {
     groups: Vec<SecurityGroup>,
     /// Others of its Subnet.
     others: Vec<VNic>,
+    parents: Vec<Parent>,
     taken: Option<Reason>,
     lacked: Option<Reason>,
 }
@@ -59,6 +60,7 @@ fn world() -> World {
         attachments: Vec::new(),
         groups: vec![group(DEFAULT, DEFAULT), group("web", DEFAULT), group("red", "red")],
         others: Vec::new(),
+        parents: Vec::new(),
         taken: None,
         lacked: None,
     }
@@ -80,7 +82,7 @@ impl World {
             vpc: Some(vpc),
             attachments,
             dpu: Some(dpu),
-            parents: Vec::new(),
+            parents: self.parents.clone(),
             taken: self.taken.clone(),
             lacked: self.lacked.clone(),
         };
@@ -257,6 +259,13 @@ fn an_address_of_a_vnic_that_no_host_has_may_be_shared() {
     w.others[0].status.as_mut().expect("a status").holder = Some(serde_json::from_value(held).expect("a holder"));
     assert_eq!(allows(&mut w, &both), (vec!["fd00:20::200".to_owned()], Some("AllowedAddressTaken")));
     assert!(w.plan().reason.expect("a reason").told().contains("Dpu 'dpu-2'"));
+    // Root on that node may plug it at any time, with or without a chassis by now.
+    w.others[1].spec.node_name = Some("dpu-3".to_owned());
+    assert_eq!(allows(&mut w, &["fd00:20::200"]), (vec![], Some("AllowedAddressTaken")));
+    assert!(w.plan().reason.expect("a reason").told().contains("Dpu 'dpu-3'"));
+    w.others[0].status.as_mut().expect("a status").holder = None;
+    w.others[0].spec.node_name = Some("dpu-3".to_owned());
+    assert_eq!(allows(&mut w, &["10.20.0.200"]), (vec![], Some("AllowedAddressTaken")));
 
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
     w.others[1].metadata.deletion_timestamp = Some(now);
@@ -265,6 +274,25 @@ fn an_address_of_a_vnic_that_no_host_has_may_be_shared() {
         (vec![], Some("AllowedAddressInSubnet")),
         "it is about to be released"
     );
+}
+
+#[test]
+fn an_address_that_another_guest_may_still_have_is_bound_after_that() {
+    let mut w = world();
+    let (port, vnic, address) = ("mp-uid-a".to_owned(), "a".to_owned(), "10.20.0.7".to_owned());
+    w.parents = vec![Parent { port, vnic, address }];
+    let plan = w.plan();
+    assert_eq!((plan.epoch, w.reason()), (None, Some("AddressStillShared")), "so nothing is granted");
+    let port = plan.port.expect("it stays virtual");
+    assert_eq!((port.binding, port.parents), (None, vec!["mp-uid-a".to_owned()]));
+    assert!(plan.reason.expect("a reason").told().contains("VNic 'a' may still send from 10.20.0.7"));
+    // Of before that was so.
+    let programmed = Programmed { epoch: Some(3), ..Programmed::default() };
+    w.vnic.status.as_mut().expect("a status").programmed = Some(programmed);
+    assert_eq!((w.plan().epoch, w.reason()), (Some(3), None), "a host uses it");
+    w.vnic.status.as_mut().expect("a status").programmed = None;
+    w.parents.clear();
+    assert_eq!((w.plan().epoch, w.reason()), (Some(3), None));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! | `outside.rs` | a way out, a VLAN; a machine, and a pod on it |
 //! | `orders.rs` | the steps in which they are made |
 //! | `asked.rs` | what is there of what the description asks for |
+//! | `rivals.rs` | somebody asks for what others have |
 //! | `rows.rs` | the rows of two runs, as they are compared |
 
 mod asked;
@@ -14,6 +15,7 @@ mod draw;
 mod groups;
 mod orders;
 mod outside;
+mod rivals;
 mod rows;
 
 pub use draw::{Description, draw};
@@ -64,6 +66,10 @@ pub async fn whole(s: &Simulation, description: &Description, order: &Order) -> 
     orders::carry_out(s, order).await;
     settles(s, |s| asked::missing(s, description)).await?;
     let made = rows::compared(s);
+    rivals::ask(s, description).await?;
+    if let Some(other) = rows::difference(&made, &rows::compared(s)) {
+        return Err(format!("whoever asked for what others have has changed rows: {other}\n{}", s.story()));
+    }
     orders::take_down(s, description, &Random::new(description.seed)).await;
     let unclean = |s: &Simulation| (!life::is_clean(s)).then(|| "something of a machine or a VNic is left".to_owned());
     settles(s, |s| {

@@ -4,7 +4,7 @@ use super::made::{at, beside, copy_of_dpu_1, costly, group, machine_with, mute, 
 use super::{Case, Cure};
 use serde_json::json;
 
-pub(super) const CASES: [Case; 25] = [
+pub(super) const CASES: [Case; 27] = [
     Case {
         of: ("Subnet", "green"),
         made: || vec![subnet("green", "one", "10.30.0.0/24")],
@@ -167,6 +167,30 @@ pub(super) const CASES: [Case; 25] = [
         made: || vec![at("shared", "10.20.0.210"), machine_with("shared"), beside("nic", "10.20.0.210")],
         says: ("Programmed", "AllowedAddressTaken"),
         cure: Cure::Change("VNic", "nic", |nic| nic["spec"]["allowedAddresses"] = json!([])),
+    },
+    // Whoever is root on that node has the address.
+    Case {
+        of: ("VNic", "nic"),
+        made: || {
+            let fixed = json!({"subnet": "blue", "addresses": ["10.20.0.210"], "nodeName": "dpu-1"});
+            vec![vnic("fixed", &fixed), beside("nic", "10.20.0.210")]
+        },
+        says: ("Programmed", "AllowedAddressTaken"),
+        cure: Cure::Change("VNic", "nic", |nic| nic["spec"]["allowedAddresses"] = json!([])),
+    },
+    Case {
+        of: ("Subnet", "green"),
+        made: || {
+            let nic = vnic("nic", &json!({"subnet": "green", "addresses": ["10.30.0.1"]}));
+            let routed = |is: bool| {
+                let mut green = subnet("green", "default", "10.30.0.0/24");
+                green["spec"]["routed"] = json!(is);
+                green
+            };
+            vec![routed(false), nic, routed(true)]
+        },
+        says: ("Ready", "GatewayTaken"),
+        cure: Cure::Delete("VNic", "nic"),
     },
     // The agent of the node runs, and has not told its chassis.
     Case {

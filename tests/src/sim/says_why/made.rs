@@ -36,6 +36,13 @@ pub(super) fn outside() -> Value {
     object("ProviderNetwork", "outside", &spec)
 }
 
+/// Of other addresses.
+pub(super) fn another_outside(name: &str) -> Value {
+    let spec = json!({"physicalNetwork": "physnet1", "cidr": "198.51.100.0/24", "gateway": "198.51.100.1",
+        "addresses": ["198.51.100.10-198.51.100.12"], "gatewayNodes": ["dpu-1"]});
+    object("ProviderNetwork", name, &spec)
+}
+
 /// For a Subnet alone.
 pub(super) fn network(name: &str, physical_network: &str) -> Value {
     let spec = json!({"physicalNetwork": physical_network, "cidr": "203.0.113.0/24", "gateway": "203.0.113.1"});
@@ -108,6 +115,12 @@ pub(super) fn on_node(name: &str, node: &str) -> Value {
 /// A node whose agent has not said a word.
 pub(super) fn mute(name: &str) -> Value {
     object("Dpu", name, &json!({"type": "NIC"}))
+}
+
+/// It is being deleted, for as long as it is used.
+pub(super) fn leaving(mut object: Value) -> Value {
+    object["metadata"]["deletionTimestamp"] = json!("before");
+    object
 }
 
 /// The second NIC of the machine `bm-01` is this VNic.

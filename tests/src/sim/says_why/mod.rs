@@ -6,18 +6,23 @@
 //! | `inside.rs` | Vpcs, Subnets, SecurityGroups, VNics |
 //! | `outside.rs` | ProviderNetworks, and what is on them |
 //! | `deleted.rs` | what is deleted while it is used |
-//! | `unreachable.rs` | what is made while the north-bound database is away |
+//! | `leaving.rs` | what is in the way because it is being deleted |
+//! | `members.rs` | a SecurityGroup whose peers have too many members |
+//! | `unreachable.rs` | what is made, changed and deleted while the north-bound database is away |
 //! | `made.rs` | the objects of all those |
 
 mod deleted;
 mod inside;
+mod leaving;
 mod made;
+mod members;
 mod outside;
 mod unreachable;
 
 use super::life::condition;
 use super::simulation::{Simulation, USER};
 use api::conditions::DELETABLE;
+use planner::reason::{Blocked, Failed, Waiting};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -32,7 +37,8 @@ const QUIET: Duration = Duration::from_secs(30);
 pub struct Case {
     /// Kind and name.
     of: (&'static str, &'static str),
-    /// All that is there before it, and then the object itself. Of what is deleted: all that is there.
+    /// All that is there before it, and then the object itself, or what one that is there is changed into. Of what is deleted: all that is
+    /// there. What has a `deletionTimestamp` is being deleted before that ([`made::leaving`]).
     made: fn() -> Vec<Value>,
     /// The condition that says so, and its reason. Of Deletable: the object is deleted, and what it waits for is the reason.
     says: (&'static str, &'static str),
@@ -53,11 +59,14 @@ enum Cure {
     Anew(fn() -> Value),
     /// The north-bound database, which was away, answers again.
     Reach,
+    /// The same, after which something else is wrong.
+    ReachTo(&'static str),
 }
 
 /// One of each.
 pub fn cases() -> impl Iterator<Item = Case> {
-    inside::CASES.into_iter().chain(outside::CASES).chain(deleted::CASES).chain(unreachable::CASES)
+    let there = inside::CASES.into_iter().chain(outside::CASES).chain(members::CASES).chain(leaving::CASES);
+    there.chain(deleted::CASES).chain(unreachable::CASES)
 }
 
 fn resource(kind: &str) -> String {
@@ -78,10 +87,19 @@ fn said(s: &Simulation, case: &Case) -> Value {
     all.into_iter().find(|said| said["type"] == case.says.0).unwrap_or_default()
 }
 
+/// Of the newest generation: names an object, and what to type where a person can do something.
 fn says(s: &Simulation, case: &Case) -> bool {
-    let said = said(s, case);
+    let (said, there) = (said(s, case), get(s, case.of));
     let message = said["message"].as_str().unwrap_or_default();
-    said["status"] == "False" && said["reason"] == case.says.1 && !message.is_empty()
+    let is_it = said["status"] == "False" && said["reason"] == case.says.1;
+    is_it && said["observedGeneration"] == there["metadata"]["generation"] && is_told(case.says.1, message)
+}
+
+fn is_told(reason: &str, message: &str) -> bool {
+    let mut all = Waiting::TABLE.iter().chain(Blocked::TABLE).chain(Failed::TABLE);
+    let Some((_, template, next)) = all.find(|(name, ..)| *name == reason) else { return false };
+    let names = !template.contains("'{") || message.contains('\'');
+    names && !message.is_empty() && (next.is_empty() || message.contains(". Next: "))
 }
 
 /// The newest generation of it.
@@ -91,7 +109,11 @@ fn is_cured(s: &Simulation, case: &Case) -> bool {
         return there.is_null();
     }
     let said = said(s, case);
-    said["status"] == "True" && said["observedGeneration"] == there["metadata"]["generation"]
+    let is_it = match case.cure {
+        Cure::ReachTo(reason) => said["status"] == "False" && said["reason"] == reason,
+        _ => said["status"] == "True",
+    };
+    is_it && said["observedGeneration"] == there["metadata"]["generation"]
 }
 
 async fn settle(s: &Simulation, case: &Case) -> Result<(), String> {
@@ -113,14 +135,21 @@ async fn settle(s: &Simulation, case: &Case) -> Result<(), String> {
             s.until("the name is free", |s| get(s, case.of).is_null()).await?;
             create(s, made());
         }
-        Cure::Reach => s.scene.north_bound.set_down(false),
+        Cure::Reach | Cure::ReachTo(_) => s.scene.north_bound.set_down(false),
     }
     Ok(())
 }
 
-fn create(s: &Simulation, object: Value) {
+/// Or changes the one that is there into it.
+fn create(s: &Simulation, mut object: Value) {
+    let meta = object["metadata"].as_object_mut().expect("an object");
+    meta.remove("deletionTimestamp");
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    s.create(&resource(&kind), namespace(&kind), object.clone());
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    match get(s, (kind.as_str(), name.as_str())).is_null() {
+        true => s.create(&resource(&kind), namespace(&kind), object.clone()),
+        false => s.change(&resource(&kind), namespace(&kind), &name, |there| there["spec"] = object["spec"].clone()),
+    }
     if object.get("status").is_some() {
         report(s, object);
     }
@@ -144,9 +173,16 @@ pub async fn one(s: &Simulation, case: &Case) -> Result<(), String> {
     s.until("the site is there", |s| condition(&get(s, ("Subnet", "blue")), "Ready") == "True").await?;
     let mut made = (case.made)();
     let last = if case.says.0 == DELETABLE { None } else { made.pop() };
+    let is_leaving = |object: &&Value| object["metadata"].get("deletionTimestamp").is_some();
+    let leaving: Vec<Value> = made.iter().filter(is_leaving).cloned().collect();
     made.into_iter().for_each(|object| create(s, object));
     tokio::time::sleep(QUIET).await;
-    if let Cure::Reach = case.cure {
+    for object in &leaving {
+        let (kind, name) = (object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"].as_str());
+        s.delete(&resource(kind), namespace(kind), name.unwrap_or_default());
+        tokio::time::sleep(QUIET).await;
+    }
+    if let Cure::Reach | Cure::ReachTo(_) = case.cure {
         s.scene.north_bound.set_down(true);
     }
     match last {

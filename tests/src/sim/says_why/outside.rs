@@ -1,10 +1,12 @@
 //! The same of what leads out of it.
 
-use super::made::{allowing, at, copy_of_dpu_1, elsewhere, floating, hosts, network, outside, vnic, vpc, way_out};
+use super::made::{
+    allowing, at, copy_of_dpu_1, elsewhere, floating, hosts, network, outside, subnet, vnic, vpc, way_out,
+};
 use super::{Case, Cure};
 use serde_json::{Value, json};
 
-pub(super) const CASES: [Case; 21] = [
+pub(super) const CASES: [Case; 25] = [
     Case {
         of: ("NatGateway", "out"),
         made: || vec![way_out("out")],
@@ -73,6 +75,46 @@ pub(super) const CASES: [Case; 21] = [
         },
         says: ("Ready", "ExternalAddressTaken"),
         cure: Cure::Delete("FloatingIP", "first"),
+    },
+    Case {
+        of: ("FloatingIP", "in"),
+        made: || vec![floating("in", &json!({}))],
+        says: ("Ready", "ProviderNetworkMissing"),
+        cure: Cure::Create(outside),
+    },
+    Case {
+        of: ("FloatingIP", "in"),
+        made: || {
+            let nic = vnic("nic", &json!({"subnet": "green"}));
+            vec![outside(), way_out("out"), nic, floating("in", &json!({"vnic": "nic"}))]
+        },
+        says: ("Ready", "VNicNotReady"),
+        cure: Cure::Create(|| subnet("green", "default", "10.30.0.0/24")),
+    },
+    Case {
+        of: ("FloatingIP", "in"),
+        made: || {
+            let mut out = way_out("out");
+            out["spec"]["addresses"] = json!(["203.0.113.10"]);
+            let first = floating("first", &json!({"address": "203.0.113.10"}));
+            vec![outside(), first, out, at("nic", "10.20.0.200"), floating("in", &json!({"vnic": "nic"}))]
+        },
+        says: ("Ready", "NatGatewayNotReady"),
+        cure: Cure::Delete("FloatingIP", "first"),
+    },
+    Case {
+        of: ("FloatingIP", "in"),
+        made: || {
+            let mut both = outside();
+            both["spec"]["ipv6Cidr"] = json!("2001:db8:1::/64");
+            both["spec"]["addresses"] = json!(["203.0.113.10", "2001:db8:1::10-2001:db8:1::12"]);
+            let six = vnic("six", &json!({"subnet": "green"}));
+            let nics = [subnet("green", "default", "fd00:30::/64"), six, at("nic", "10.20.0.200")];
+            let floating = floating("in", &json!({"vnic": "nic", "address": "2001:db8:1::11"}));
+            [vec![both, way_out("out")], nics.to_vec(), vec![floating]].concat()
+        },
+        says: ("Ready", "AddressFamilyMissing"),
+        cure: Cure::Change("FloatingIP", "in", |floating| floating["spec"]["vnic"] = json!("six")),
     },
     Case {
         of: ("Subnet", "hosts"),
