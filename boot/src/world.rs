@@ -12,7 +12,7 @@ use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use planner::netboot::Directory;
-use runtime::{change, patience::Patience};
+use runtime::{change, patience::Patience, unreadable::Unreadable};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -170,16 +170,21 @@ fn mirror<K>(
     K::DynamicType: Hash + Eq + Clone,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let events = watcher(api, watcher::Config::default()).backoff(Patience::new(nonce, &K::kind(&())));
+    let config = watcher::Config::default();
+    let events = watcher(api.clone(), config.clone()).backoff(Patience::new(nonce, &K::kind(&())));
     // Who wrote which field is more than the object itself, and is not asked for here.
     let events = events.modify(|object| object.meta_mut().managed_fields = None);
     tasks.spawn(async move {
         let mut events = std::pin::pin!(events.reflect(writer));
+        let mut unreadable = Unreadable::default();
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
                 Ok(_) => changed(),
-                Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "the watch failed; it is tried again"),
+                Err(error) => {
+                    tracing::warn!(%error, kind = %K::kind(&()), "the watch failed; it is tried again");
+                    unreadable.tell(&error, &api, &config, "boot").await;
+                }
             }
         }
     });

@@ -12,6 +12,7 @@ use kube::Api;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use runtime::queue::Key;
+use runtime::unreadable::Unreadable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -169,9 +170,9 @@ impl<K: Object> Cache<K> {
         changed: impl Fn(&K) + Send,
     ) {
         let kind = K::kind(&());
-        let stream = watcher(api, config).backoff(patience);
+        let stream = watcher(api.clone(), config.clone()).backoff(patience);
         let mut stream = std::pin::pin!(stream);
-        let mut failures = Failures::default();
+        let (mut failures, mut unreadable) = (Failures::default(), Unreadable::default());
         while let Some(event) = stream.next().await {
             match event {
                 Ok(event) => {
@@ -184,6 +185,8 @@ impl<K: Object> Cache<K> {
                 Err(error) => {
                     if failures.is_news(&error) {
                         tracing::warn!("watching {kind}: {error}");
+                        // Definitions may be upgraded before the controller, and stay when it is rolled back.
+                        unreadable.tell(&error, &api, &config, "the controller").await;
                     }
                     // By which kube begins its own delays anew as well.
                     tokio::time::sleep(failures.more_patience(&error)).await;
@@ -322,117 +325,4 @@ fn version(meta: &ObjectMeta) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::runtime::watcher::Event;
-
-    fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
-        ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(name.into()),
-                uid: Some(uid.into()),
-                resource_version: Some(version.to_string()),
-                ..ObjectMeta::default()
-            },
-            ..ConfigMap::default()
-        }
-    }
-
-    fn unlisted(code: u16) -> watcher::Error {
-        let status = serde_json::from_value(serde_json::json!({"code": code, "message": code.to_string()}));
-        watcher::Error::InitialListFailed(kube::Error::Api(status.expect("a Status")))
-    }
-
-    #[test]
-    fn a_kind_that_is_not_there_is_told_once_and_asked_for_less_and_less() {
-        let (mut failures, missing) = (Failures::default(), unlisted(404));
-        let told: Vec<bool> = (0..8).map(|_| failures.is_news(&missing)).collect();
-        assert_eq!(told.iter().filter(|told| **told).count(), 1);
-        let waits: Vec<u64> = (0..8).map(|_| failures.more_patience(&missing).as_secs()).collect();
-        assert_eq!(waits, [0, 2, 6, 14, 30, 62, 62, 62]);
-        assert!(failures.is_news(&unlisted(403)), "another reason");
-        assert_eq!(failures.more_patience(&unlisted(500)), Duration::ZERO);
-    }
-
-    fn cache() -> Arc<Cache<ConfigMap>> {
-        Cache::new(|object| object.metadata.uid.iter().map(|uid| IndexKey::uid(uid)).collect())
-    }
-
-    fn seen(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
-        cache.get("", name).map(|object| version(&object.metadata))
-    }
-
-    #[test]
-    fn an_older_event_does_not_undo_a_write() {
-        let cache = cache();
-        cache.put(object("a", "1", 7));
-        cache.event(Event::Apply(object("a", "1", 5)), &|_| {});
-        assert_eq!(seen(&cache, "a"), Some(7));
-        cache.event(Event::Apply(object("a", "1", 9)), &|_| {});
-        assert_eq!(seen(&cache, "a"), Some(9));
-    }
-
-    #[test]
-    fn an_older_event_does_not_bring_back_what_was_deleted() {
-        let cache = cache();
-        cache.put(object("a", "1", 7));
-        cache.forget(&object("a", "1", 7).metadata);
-        cache.event(Event::Apply(object("a", "1", 7)), &|_| {});
-        assert_eq!(seen(&cache, "a"), None);
-        cache.event(Event::Apply(object("a", "2", 8)), &|_| {});
-        cache.event(Event::Delete(object("a", "1", 7)), &|_| {});
-        assert_eq!(seen(&cache, "a"), Some(8), "the successor stays");
-        assert_eq!(cache.by(&IndexKey::uid("2")).len(), 1);
-        assert!(cache.by(&IndexKey::uid("1")).is_empty());
-    }
-
-    /// Our write took the last finalizer away; the watch is quicker than the answer.
-    #[test]
-    fn an_answer_does_not_bring_back_what_the_watch_saw_the_end_of() {
-        let cache = cache();
-        cache.event(Event::Apply(object("a", "1", 5)), &|_| {});
-        cache.event(Event::Delete(object("a", "1", 7)), &|_| {});
-        cache.put(object("a", "1", 7));
-        assert_eq!(seen(&cache, "a"), None);
-        cache.put(object("a", "2", 8));
-        assert_eq!(seen(&cache, "a"), Some(8), "one that the watch has not told of yet");
-    }
-
-    /// etcd was restored: a list that began later is right, whatever its versions.
-    #[test]
-    fn a_listing_takes_back_what_is_newer_than_it_unless_it_was_written_meanwhile() {
-        let cache = cache();
-        for name in ["a", "b", "c"] {
-            cache.put(object(name, name, 9));
-        }
-        cache.forget(&object("c", "c", 9).metadata);
-        cache.event(Event::Init, &|_| {});
-        cache.put(object("b", "b", 10));
-        for name in ["a", "b", "c"] {
-            cache.event(Event::InitApply(object(name, name, 5)), &|_| {});
-        }
-        cache.event(Event::InitDone, &|_| {});
-        assert_eq!((seen(&cache, "a"), seen(&cache, "b"), seen(&cache, "c")), (Some(5), Some(10), Some(5)));
-        cache.put(object("a", "a", 6));
-        cache.put(object("d", "d", 6));
-        assert_eq!((seen(&cache, "a"), seen(&cache, "d")), (Some(6), Some(6)), "versions go on from there");
-    }
-
-    #[test]
-    fn a_listing_removes_what_it_does_not_name() {
-        let cache = cache();
-        cache.put(object("a", "1", 7));
-        cache.put(object("b", "2", 7));
-        cache.event(Event::Init, &|_| {});
-        cache.event(Event::InitApply(object("b", "2", 9)), &|_| {});
-        assert!(!cache.is_ready());
-        let touched = std::cell::RefCell::new(Vec::new());
-        cache.event(Event::InitDone, &|object: &ConfigMap| {
-            touched.borrow_mut().extend(object.metadata.name.clone());
-        });
-        assert!(cache.is_ready());
-        assert_eq!(touched.into_inner(), ["a", "b"]);
-        assert_eq!((seen(&cache, "a"), seen(&cache, "b")), (None, Some(9)));
-    }
-}
+mod tests;

@@ -212,4 +212,51 @@ mod tests {
         assert_eq!(rebooted.released(), BTreeSet::new());
         assert_eq!((files(&path), files(&dir.path().join("released"))), (0, 0));
     }
+
+    /// As the agent of 2026-11-22 wrote entries, before there were limits, authorities and formats of images, and `shown`.
+    const EARLIER: [&str; 4] = [
+        r#"{"key": {"kind": "Disk", "namespace": "ns", "name": "bm-01-root", "uid": "disk"}, "id": {"uid": "disk", "epoch": 3},
+            "boot_id": "boot-1", "identity": "dpu-1@3", "function": {"Disk": {
+                "volume": {"driver": "d", "handle": "h", "attributes": {"pool": "default"}, "read_only": false},
+                "presentation": {"bus": "NVMe", "slot": "Boot", "serial": "MP1", "uuid": "u", "read_only": false}}}}"#,
+        r#"{"key": {"kind": "Disk", "namespace": "ns", "name": "bm-01-seed", "uid": "seed"}, "id": {"uid": "seed", "epoch": 1},
+            "boot_id": "boot-1", "identity": "dpu-1@1", "function": {"Seed": {"secret": "bm-01-seed",
+                "presentation": {"bus": "VirtioBlk", "slot": "Seed", "serial": "MP2", "uuid": "v", "read_only": true}}}}"#,
+        r#"{"key": {"kind": "Disk", "namespace": "ns", "name": "image", "uid": "import"}, "id": {"uid": "import", "epoch": 1},
+            "boot_id": "boot-1", "identity": "dpu-1@1", "function": {"Import": {"url": "http://x/i.raw", "sha256": "00",
+                "volume": {"driver": "d", "handle": "i", "attributes": {}, "read_only": false}}},
+            "import_done": {"bytes": 4096, "checksum": "sha256:00"}}"#,
+        r#"{"key": {"kind": "Nic", "namespace": "ns", "name": "n", "uid": "nic"}, "id": {"uid": "nic", "epoch": 3},
+            "boot_id": "boot-1", "identity": "port.p.3", "function": {"Nic": {"mac": "02:00:00:00:00:01", "mtu": 1400,
+                "logical_port": "p", "representor": "mp0", "addresses": ["10.0.0.1"]}}}"#,
+    ];
+
+    fn opened(texts: impl IntoIterator<Item = String>) -> BTreeMap<String, Entry> {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::create_dir(dir.path().join("record")).expect("make");
+        for text in texts {
+            let uid = serde_json::from_str::<serde_json::Value>(&text).expect("JSON")["id"]["uid"].clone();
+            fs::write(path_of(&dir.path().join("record"), uid.as_str().expect("a UID")), text).expect("write");
+        }
+        Record::open(dir.path(), "boot-1").expect("open").all()
+    }
+
+    /// An agent that is upgraded, or rolled back, adopts what the host has by the record of the agent before it.
+    #[test]
+    fn entries_of_an_earlier_and_of_a_later_release_are_adopted() {
+        let earlier = opened(EARLIER.map(str::to_owned));
+        assert_eq!(earlier.keys().collect::<Vec<_>>(), ["disk", "import", "nic", "seed"]);
+        assert_eq!(earlier["nic"], entry("nic", "boot-1"));
+        assert!(earlier.values().all(|entry| !entry.shown && entry.limits == Limits::default()));
+        let Function::Import(import) = &earlier["import"].function else { panic!("{:?}", earlier["import"]) };
+        assert_eq!((import.ca_bundle.as_deref(), import.format), (None, api::image::ImageFormat::Raw));
+
+        let later = EARLIER.map(|text| {
+            text.replacen('{', r#"{"unheard": {"of": [1]}, "#, 1)
+                .replace(r#""read_only""#, r#""unheard": 1, "read_only""#)
+        });
+        assert_eq!(opened(later), earlier, "what is not known is left out of account");
+        // What an entry is about is not guessed: without it nothing is claimed, presented or taken away.
+        assert_eq!(opened([EARLIER[3].replace(r#""Nic": {"#, r#""Tape": {"#)]), BTreeMap::new());
+    }
 }

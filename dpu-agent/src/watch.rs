@@ -10,6 +10,7 @@ use kube::{Api, Resource, ResourceExt};
 use planner::agent::{Attachment, Word};
 use planner::seen::Seen;
 use runtime::patience::Patience;
+use runtime::unreadable::Unreadable;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -135,12 +136,16 @@ where
 
     async fn follow(&self, api: Api<K>, dpu_name: &str, config: watcher::Config) {
         let slim = |object: &mut K| object.managed_fields_mut().clear();
-        let mut events =
-            pin!(watcher(api, config).backoff(Patience::at_most(LONGEST, dpu_name, &K::kind(&()))).modify(slim));
+        let patience = Patience::at_most(LONGEST, dpu_name, &K::kind(&()));
+        let mut unreadable = Unreadable::default();
+        let mut events = pin!(watcher(api.clone(), config.clone()).backoff(patience).modify(slim));
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.heard(event),
-                Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watching the API server"),
+                Err(error) => {
+                    tracing::warn!(kind = %K::kind(&()), %error, "watching the API server");
+                    unreadable.tell(&error, &api, &config, "the agent").await;
+                }
             }
         }
     }

@@ -261,6 +261,7 @@ reasons! {
         NoCloudDisks { machine: String } "BareMetalMachine '{machine}' runs from the local disk of its server: migration, snapshot and restore are for cloud disks", next "kubectl delete this object; a machine with cloud disks has boot.strategy: CloudDisk: kubectl get bmm";
         HostPowerCycleNeeded { disk: String } "the DPU has attached disk '{disk}' again after a failure, and the running host sees disk '{disk}' only after a power cycle", next "bmctl stop NAME && bmctl start NAME";
         BootDiskUnread { hardware: String, disk: String, minutes: i64 } "host '{hardware}' answers, and has not read its boot disk '{disk}' once in the {minutes} minutes after it was powered on: what runs there was not started from disk '{disk}'", next "look at the console and the boot options of the server; then: bmctl restart NAME";
+        LeftInSetup { hardware: String, minutes: i64 } "host '{hardware}' is in the setup of its firmware {minutes} minutes after its BMC accepted the reset that was to start host '{hardware}' from its boot disk: the BMC did not reset host '{hardware}', or somebody has opened the setup", next "look at the console of the server, and leave the setup there; or, where the DPU has standby power: bmctl stop NAME && bmctl start NAME";
         DpuRestarted { dpu: String } "Dpu '{dpu}' restarted while the host was running", next "bmctl restart NAME";
     }
 }

@@ -7,6 +7,7 @@
 //! | `cluster.rs` | the API server: where it is, and how a client talks to it |
 //! | `change.rs` | a change of an object that was read: a patch that names what it was read as |
 //! | `patience.rs` | how long a watch waits that failed |
+//! | `unreadable.rs` | which objects a watch cannot read |
 //! | `leader.rs` | one process acts at a time |
 //! | `queue.rs` | which objects are to be looked at, each once at a time |
 //! | `http.rs` | /healthz, /readyz, /metrics |
@@ -20,5 +21,6 @@ pub mod leader;
 pub mod patience;
 pub mod process;
 pub mod queue;
+pub mod unreadable;
 
 pub use version;

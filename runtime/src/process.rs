@@ -12,9 +12,13 @@ pub enum LogFormat {
     Json,
 }
 
+/// An answer that it cannot read this part of kube logs as a warning, whole: a list of all machines, with what users have written into them.
+/// What is wrong with the answer the caller is told, and logs ([`crate::unreadable`]).
+const ANSWERS: &str = "kube_client::client=error";
+
 /// The log goes to stderr. `filter`: a level, or directives such as `kube=warn`.
 pub fn log(filter: &str, format: LogFormat) -> Result<()> {
-    let filter = EnvFilter::try_new(filter).with_context(|| format!("what is logged: '{filter}'"))?;
+    let filter = filtered(filter)?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let log = log.with_ansi(std::io::stderr().is_terminal());
     match format {
@@ -22,6 +26,11 @@ pub fn log(filter: &str, format: LogFormat) -> Result<()> {
         LogFormat::Json => log.json().init(),
     }
     Ok(())
+}
+
+/// What is asked for, which may name that part of kube too: of two directives for one place the later counts.
+fn filtered(filter: &str) -> Result<EnvFilter> {
+    EnvFilter::try_new(format!("{ANSWERS},{filter}")).with_context(|| format!("what is logged: '{filter}'"))
 }
 
 /// Of several TLS providers that may be compiled in, the one that everything uses. Again: nothing happens.
@@ -40,4 +49,49 @@ pub fn stopped() -> std::io::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no test panics here").write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What a log with this filter has of warnings with an answer in them, and of others.
+    fn logged(filter: &str) -> String {
+        let written = Written::default();
+        let writer = written.clone();
+        let log = tracing_subscriber::fmt().with_env_filter(filtered(filter).expect("a filter"));
+        let log = log.with_writer(move || writer.clone()).with_ansi(false);
+        tracing::subscriber::with_default(log.finish(), || {
+            tracing::warn!(target: "kube_client::client", "an answer");
+            tracing::error!(target: "kube_client::client::builder", "a refusal");
+            tracing::warn!(target: "controller::cache", "a warning");
+        });
+        let bytes = written.0.lock().expect("no test panics here").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn answers_of_the_api_server_are_not_logged_unless_somebody_asks_for_it() {
+        let usual = logged("info");
+        assert!(usual.contains("a warning") && usual.contains("a refusal") && !usual.contains("an answer"), "{usual}");
+        let quiet = logged("info,kube_client::client::builder=off");
+        assert!(!quiet.contains("a refusal") && !quiet.contains("an answer"), "{quiet}");
+        assert!(logged("info,kube_client::client=warn").contains("an answer"));
+        assert!(filtered("info,controller=loud").is_err(), "what is no filter is refused");
+    }
 }

@@ -215,6 +215,34 @@ fn reset(o: &mut Observed, at: Timestamp, accepted: bool) {
     record.last_action_accepted_at = accepted.then_some(MicroTime(at));
 }
 
+/// A BMC may accept the reset that is to start the host from its disk, and do nothing.
+#[test]
+fn a_host_that_its_bmc_did_not_reset_is_told_of() {
+    let mins = SignedDuration::from_mins;
+    for (post, since, read, expected) in [
+        (Post::InSetup, mins(19), mins(0), "True HostPoweredOn"),
+        (Post::InSetup, mins(21), mins(0), "False LeftInSetup"),
+        // It was in its setup when it was read last.
+        (Post::InSetup, mins(21), mins(2), "True HostPoweredOn"),
+        (Post::Done, mins(21), mins(0), "True HostPoweredOn"),
+        (Post::Unknown, mins(21), mins(0), "True HostPoweredOn"),
+    ] {
+        let (mut o, now) = shared(|host| {
+            host.post = post;
+            host.boot = running().observe("a").expect("there").bmc.host.fresh().expect("read").boot.clone();
+        });
+        reset(&mut o, now - since, true);
+        let status = Arc::make_mut(&mut o.machine).status.as_mut().expect("there");
+        status.power.as_mut().expect("on record").started_boot_id = o.dpus[0].boot_id().map(str::to_owned);
+        o.bmc.read_at = Some(now - read);
+        let planned = plan(&o, now);
+        let told = conditions::get(&planned.status.conditions, conditions::POWERED_ON).expect("told");
+        assert_eq!(format!("{} {}", told.status, told.reason), expected, "{post:?}, {since:#} after the reset");
+        assert_eq!(power(&planned), None, "nothing is reset again, or powered off");
+        assert_eq!(planned.bmc >= planner::machine::BmcNeed::Now, read == mins(2), "{post:?} {since:#}: it is read");
+    }
+}
+
 /// It was started, whatever was asked of the firmware; and is asked before its power is taken.
 #[test]
 fn a_guest_that_answers_was_started() {

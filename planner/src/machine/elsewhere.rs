@@ -10,7 +10,8 @@ use super::draft::Draft;
 use super::situation::{Power, Situation, answered};
 use crate::dpu::boot_disk::BootDiskReads;
 use crate::exposure::ExposureId;
-use crate::host::{Post, PowerAction};
+use crate::host::{BmcNeed, Post, PowerAction};
+use crate::reason::{Blocked, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 /// Servers take 15 minutes to come up; a boot loader reads its disk soon after.
@@ -57,4 +58,27 @@ pub(super) fn judge(o: &Situation<'_>, host: Power<'_>, now: Timestamp, draft: &
         return None;
     }
     Some(Elsewhere { disk: name.to_owned(), minutes: waited.as_mins(), answers: answered(o, now).is_some() })
+}
+
+/// It was reset to start from its disk, and sits in its firmware's setup all the time: a BMC may take a reset and do nothing. That goes for
+/// hosts that share their power with their DPU too, which are started by a reset.
+pub(super) fn left_in_setup(o: &Situation<'_>, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let record = o.owned.record;
+    let (Some(PowerAction::WarmReset), Some(at), false) = (record.action, record.at, record.in_setup) else {
+        return None;
+    };
+    let is_in_setup = o.bmc.host.last().is_some_and(|host| host.post == Post::InSetup);
+    if !is_in_setup || answered(o, now).is_some() {
+        return None;
+    }
+    let over = at + WITHIN;
+    if now < over {
+        draft.wake(over);
+        return None;
+    }
+    if o.bmc.read_at.is_none_or(|read_at| read_at < over) {
+        draft.need_bmc(BmcNeed::Now);
+        return None;
+    }
+    Some(Blocked::LeftInSetup { hardware: hardware.to_owned(), minutes: WITHIN.as_mins() }.into())
 }

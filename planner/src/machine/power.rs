@@ -199,7 +199,8 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
             let dpu = dpu.to_owned();
             draft.restart_required.get_or_insert(Blocked::DpuRestarted { dpu }.into());
         }
-        return elsewhere(o, host, now, draft).map_or(Outcome::Done, Outcome::Not);
+        let stuck = elsewhere::left_in_setup(o, host.name, now, draft);
+        return stuck.or_else(|| elsewhere(o, host, now, draft)).map_or(Outcome::Done, Outcome::Not);
     }
     if let Some(reason) = &gates.reset {
         return if must_reset { Outcome::Not(reason.clone()) } else { Outcome::Done };
