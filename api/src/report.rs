@@ -26,12 +26,12 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Netboot", type_ = "string", json_path = ".status.netboot.stage"),
     printcolumn(name = "Since", type_ = "date", json_path = ".status.netboot.at"),
     printcolumn(name = "Guest", type_ = "string", json_path = ".status.guest.address"),
-    printcolumn(name = "Heard", type_ = "date", json_path = ".status.guest.at"),
     printcolumn(
         name = "Approved",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Approved")].status"#
     ),
+    printcolumn(name = "Heard", type_ = "date", json_path = ".status.guest.at", priority = "1"),
     printcolumn(
         name = "Serial",
         type_ = "string",
@@ -234,4 +234,44 @@ pub struct IdentitySeen {
     /// The SMBIOS UUID of DHCP's option 97, as SMBIOS 2.6 and newer write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tinkerbell::Hardware;
+    use kube_core::CustomResourceExt;
+
+    /// Of a terminal, and between two columns as kubectl prints them.
+    const WIDTH: usize = 80;
+    const GAP: usize = 3;
+    /// The longest that is in each column: of one server that was discovered, of another one that runs.
+    const LONGEST: [(&str, &str); 6] = [
+        ("Name", "discovery-52-54-00-88-00-07"),
+        ("Netboot", "LocalDisk"),
+        ("Since", "23h59m"),
+        ("Guest", "192.168.100.200"),
+        ("Approved", "Unknown"),
+        ("State", "provisioning"),
+    ];
+
+    fn width<K: CustomResourceExt>() -> usize {
+        let version = K::crd().spec.versions.into_iter().next().expect("a version");
+        let columns = version.additional_printer_columns.into_iter().flatten();
+        let shown = columns.filter(|column| column.priority.unwrap_or_default() == 0).map(|column| column.name);
+        let all: Vec<String> = ["Name".to_owned()].into_iter().chain(shown).collect();
+        let widest = |name: &String| {
+            let (_, value) = LONGEST.iter().find(|(known, _)| known == name).expect("its longest value is listed");
+            name.len().max(value.len())
+        };
+        all.iter().map(widest).sum::<usize>() + GAP * (all.len() - 1)
+    }
+
+    /// Of a Workflow the columns are Tinkerbell's, and its names as long as they are.
+    #[test]
+    fn what_kubectl_shows_of_servers_fits_a_terminal() {
+        for (kind, width) in [("hardwarereports", width::<HardwareReport>()), ("hardware", width::<Hardware>())] {
+            assert!(width <= WIDTH, "kubectl get {kind}: {width}");
+        }
+    }
 }

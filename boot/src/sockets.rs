@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use api::report::{HeardBy, NetbootStage};
 use planner::netboot::report::Sight;
 use planner::netboot::{Directory, Verdict, verdict};
+use proto::syslog::is_installers;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -264,7 +265,9 @@ pub async fn syslog(socket: UdpSocket, directory: watch::Receiver<Arc<Directory>
         let known = directory.borrow().clone();
         let hardware = match known.by_address(from.ip()) {
             Ok(subject) => {
-                if let Some(sight) = reports::heard(&subject, from.ip(), HeardBy::Syslog) {
+                // The installer's last lines may come after its success is on record: they are not the installed system's.
+                let own_system = !is_installers(&buffer[..length]);
+                if let Some(sight) = reports::heard(&subject, from.ip(), HeardBy::Syslog).filter(|_| own_system) {
                     eyes.saw(&subject, sight);
                 }
                 subject.hardware.metadata.name.clone().unwrap_or_default()

@@ -130,6 +130,30 @@ mod tests {
         assert_eq!(said("<6>a\u{1b}[2Jb\nlevel=error c").1, "a [2Jb level=error c", "one line stays one line");
     }
 
+    /// On the wire, by its own code.
+    #[tokio::test]
+    async fn what_the_installer_sends_is_read_and_known_as_its_own() {
+        let server = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        let port = server.local_addr().expect("an address").port();
+        let tag = "0123456789abcdef".repeat(4);
+        let worker = format!("52:54:00:00:00:01.69a0b1c2.{tag}");
+        let log = installer::syslog::Syslog::to("127.0.0.1", port, &worker).await.expect("an address");
+        log.send(&format!("write: https://u:p@x/y.raw?sig=s ended early\nasked as {worker}"));
+        for expected in ["write: https://x/y.raw ended early", "asked as 52:54:00:00:00:01.(token)"] {
+            let mut buffer = [0; 2048];
+            let received = tokio::time::timeout(Duration::from_secs(10), server.recv(&mut buffer)).await;
+            let length = received.expect("a datagram comes").expect("received");
+            let Line { severity, text } = line(&buffer[..length]);
+            assert_eq!((severity, text), ("info", format!("1 - - metalplane-installer - - - {expected}")));
+            assert!(proto::syslog::is_installers(&buffer[..length]));
+        }
+        for other in
+            ["<6>1 - - sshd - - - metalplane-installer", "metalplane-installer", "a b c metalplane-installer d"]
+        {
+            assert!(!proto::syslog::is_installers(other.as_bytes()), "{other}");
+        }
+    }
+
     #[test]
     fn a_token_is_not_kept() {
         let tag = "0123456789abcdef".repeat(4);

@@ -4,6 +4,7 @@
 //! others have: a machine without a server is looked at again for what may give it one.
 
 use api::dpu::{DpuSpec, DpuStatus};
+use api::tinkerbell::Hardware;
 use api::tinkerbell::attributes::BlockDevice;
 use api::{Dpu, HardwareReport};
 use runtime::queue::Key;
@@ -20,6 +21,8 @@ pub struct Placement {
     dpus: Mutex<HashMap<String, Said>>,
     /// By name: the block devices that each HardwareReport told of then.
     disks: Mutex<HashMap<String, Vec<BlockDevice>>>,
+    /// By name: the MAC addresses that each Hardware had then.
+    macs: Mutex<HashMap<String, Vec<String>>>,
 }
 
 struct Taker {
@@ -84,33 +87,35 @@ impl Placement {
             spec: dpu.spec.clone(),
             status: dpu.status.clone().map(|status| DpuStatus { allocatable: None, ..status }),
         });
-        let mut all = lock(&self.dpus);
-        match said {
-            Some(said) if all.get(name) == Some(&said) => false,
-            Some(said) => {
-                all.insert(name.to_owned(), said);
-                true
-            }
-            None => {
-                all.remove(name);
-                true
-            }
-        }
+        news(&self.dpus, name, said)
     }
 
     /// The same of the local disks of a server: its report changes with every stage of a boot, and what it tells of them hardly ever.
     pub(crate) fn are_news_of_disks(&self, name: &str, report: Option<&HardwareReport>) -> bool {
         let attributes = report.and_then(|report| report.status.as_ref()?.attributes.as_ref());
-        let told = attributes.map(|attributes| attributes.block_devices.as_slice()).unwrap_or_default();
-        let mut all = lock(&self.disks);
-        if all.get(name).map(Vec::as_slice).unwrap_or_default() == told {
-            return false;
+        let told = attributes.map(|attributes| attributes.block_devices.clone());
+        news(&self.disks, name, told.filter(|disks| !disks.is_empty()))
+    }
+
+    /// The same of the MAC addresses of a Hardware: a server that nobody has claimed cannot be installed while another one has its.
+    pub(crate) fn are_news_of_macs(&self, name: &str, hardware: Option<&Hardware>) -> bool {
+        let interfaces = hardware.into_iter().flat_map(|hardware| &hardware.spec.interfaces);
+        let macs = interfaces.filter_map(|interface| interface.dhcp.as_ref()?.mac.as_ref());
+        let macs: Vec<String> = macs.map(|mac| mac.to_ascii_lowercase()).collect();
+        news(&self.macs, name, (!macs.is_empty()).then_some(macs))
+    }
+}
+
+/// What the object of this name says differs from what it said before. `None`: nothing, or there is no such object.
+fn news<T: PartialEq>(all: &Mutex<HashMap<String, T>>, name: &str, said: Option<T>) -> bool {
+    let mut all = lock(all);
+    match said {
+        Some(said) if all.get(name) == Some(&said) => false,
+        Some(said) => {
+            all.insert(name.to_owned(), said);
+            true
         }
-        match told {
-            [] => drop(all.remove(name)),
-            _ => drop(all.insert(name.to_owned(), told.to_vec())),
-        }
-        true
+        None => all.remove(name).is_some(),
     }
 }
 
@@ -167,6 +172,23 @@ mod tests {
         assert!(are_news(&size("2")));
         assert!(placement.are_news_of_disks("server-1", None), "it was deleted");
         assert!(!placement.are_news_of_disks("server-1", None));
+    }
+
+    #[test]
+    fn a_mac_address_is_news_to_those_who_look_for_a_server_in_whatever_case_it_is_written() {
+        let placement = Placement::default();
+        let hardware = |macs: &[&str]| {
+            let interfaces: Vec<_> = macs.iter().map(|mac| serde_json::json!({"dhcp": {"mac": mac}})).collect();
+            let object = serde_json::json!({"metadata": {"name": "server-1"}, "spec": {"interfaces": interfaces}});
+            serde_json::from_value::<Hardware>(object).expect("a Hardware")
+        };
+        let are_news = |macs: &[&str]| placement.are_news_of_macs("server-1", Some(&hardware(macs)));
+        assert!(!are_news(&[]));
+        assert!(are_news(&["02:00:00:00:00:0a"]));
+        assert!(!are_news(&["02:00:00:00:00:0A"]));
+        assert!(are_news(&["02:00:00:00:00:0a", "02:00:00:00:00:0b"]));
+        assert!(placement.are_news_of_macs("server-1", None), "it was deleted");
+        assert!(!placement.are_news_of_macs("server-1", None));
     }
 
     #[test]

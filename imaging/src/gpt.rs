@@ -82,6 +82,18 @@ pub fn partitions(disk: &File, size_bytes: u64) -> io::Result<Vec<[u8; 16]>> {
     Ok(all)
 }
 
+/// Neither header of a GPT, of whatever sectors, is left on a disk that gets a partition table of another kind: it would be taken for damaged.
+pub(crate) fn none_any_more(disk: &File, size_bytes: u64) -> io::Result<()> {
+    for sector in SECTORS.into_iter().filter(|sector| size_bytes >= 2 * sector) {
+        for place in [sector, (size_bytes / sector - 1) * sector] {
+            if read(disk, place, 512)?.starts_with(SIGNATURE) {
+                disk.write_all_at(&[0; 512], place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A table whose header and entries are what their checksums say.
 struct Table {
     header: Vec<u8>,

@@ -20,6 +20,7 @@
 //! | [`stream`] | what is no image of a disk, given to a reader of somebody else's |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
 //! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there; a new table |
+//! | [`mbr`] | a new partition table for a BIOS |
 //! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
 //! | [`eraser`] | the disk from which a server boots the installer to erase its disks, and the report on it |
@@ -47,6 +48,7 @@ pub mod fetch;
 pub mod gpt;
 mod held;
 pub mod hold_disk;
+pub mod mbr;
 pub mod nocloud;
 mod pieces;
 mod proxy;

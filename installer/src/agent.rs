@@ -5,6 +5,7 @@
 //! there is instead. Everything else is repeated, the result of an action for ever: a server that restarts loses none.
 
 use crate::attributes::system_uuid;
+use crate::console;
 use crate::lines::Lines;
 use crate::session::{Dial, Session, bounded, by_tcp, channel, why};
 use proto::tink::action_status_request::StateType;
@@ -134,7 +135,7 @@ impl Agent {
             };
             let now = why(&status);
             if std::mem::replace(&mut said, now.clone()) != now {
-                println!("installer: asking for a session: {now}");
+                console::say(format_args!("asking for a session: {now}"));
             }
             sleep(again).await;
             again = (again * 2).min(AGAIN.1);
@@ -150,13 +151,13 @@ impl Agent {
                 Ok(response) => response,
                 Err(status) if is_idle(&status) => {
                     if !std::mem::replace(&mut was_idle, true) {
-                        println!("installer: waits for work: {}", status.message());
+                        console::say(format_args!("waits for work: {}", status.message()));
                     }
                     sleep(IDLE).await;
                     continue;
                 }
                 Err(status) => {
-                    println!("installer: asking for an action: {}", why(&status));
+                    console::say(format_args!("asking for an action: {}", why(&status)));
                     sleep(again).await;
                     if self.has_lost_its_session(&status) {
                         return None;
@@ -208,7 +209,7 @@ impl Agent {
             message: Some(ActionMessage { message: Some(told) }),
         };
         if let Err(status) = self.report(&report).await {
-            println!("installer: reporting that {} runs: {}", action.name, why(&status));
+            console::say(format_args!("reporting that {} runs: {}", action.name, why(&status)));
             return None;
         }
         lines.say(&format!("{}: {}", action.name, action.image));
@@ -239,7 +240,7 @@ impl Agent {
         let mut again = AGAIN.0;
         loop {
             let Err(status) = self.report(report).await else { return true };
-            println!("installer: reporting {}: {}", report.action_name(), why(&status));
+            console::say(format_args!("reporting {}: {}", report.action_name(), why(&status)));
             if matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition) {
                 return false;
             }

@@ -2,6 +2,7 @@
 
 use crate::actions::PROXIES;
 use crate::network::{LEAST_MTU, Lease};
+use crate::syslog;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use trust::pin::Pin;
@@ -27,6 +28,8 @@ pub struct Arguments {
     pub lease: Option<Lease>,
     /// `metalplane_mtu`: of the NIC and of the VLAN, whatever DHCP says.
     pub mtu: Option<u16>,
+    /// `syslog_host` and `syslog_port`: who is told what the installer says.
+    pub syslog: Option<(String, u16)>,
     /// `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, as HookOS reads them.
     pub proxies: BTreeMap<String, String>,
 }
@@ -69,9 +72,12 @@ impl Arguments {
         };
         let proxies = PROXIES.iter().filter_map(|key| Some(((*key).to_owned(), given(key)?.to_owned()))).collect();
         let mtu = given(MTU).map(mtu_of).transpose()?;
+        let syslog_port = given("syslog_port").map(port_of).transpose()?.unwrap_or(syslog::PORT);
+        let syslog = given("syslog_host").map(|host| (host.to_owned(), syslog_port));
         let is_tagged = |id: &u16| *id != UNTAGGED;
         let Some(ipam) = given("ipam") else {
-            return Ok(Self { worker, servers, pin, mac, vlan: vlan.filter(is_tagged), lease: None, mtu, proxies });
+            let vlan = vlan.filter(is_tagged);
+            return Ok(Self { worker, servers, pin, mac, vlan, lease: None, mtu, syslog, proxies });
         };
         let told = ipam_of(ipam).map_err(|why| format!("ipam is {ipam:?}: {why}"))?;
         if mac.is_some_and(|mac| mac != told.mac) {
@@ -83,7 +89,7 @@ impl Arguments {
             return Err(format!("ipam is {ipam:?}: its VLAN is {other}, and vlan_id is {one}: write the same"));
         }
         let vlan = vlan.or(told.vlan).filter(is_tagged);
-        Ok(Self { worker, servers, pin, mac: Some(told.mac), vlan, lease: told.lease, mtu, proxies })
+        Ok(Self { worker, servers, pin, mac: Some(told.mac), vlan, lease: told.lease, mtu, syslog, proxies })
     }
 }
 
@@ -92,6 +98,10 @@ fn authority(name: &str, text: &str) -> Result<String, String> {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
         _ => Err(format!("{name} is {text:?}: write <host>:<port>")),
     }
+}
+
+fn port_of(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| format!("syslog_port is {text:?}: write a port of UDP"))
 }
 
 fn mtu_of(text: &str) -> Result<u16, String> {
@@ -176,6 +186,7 @@ mod tests {
                 vlan: None,
                 lease: None,
                 mtu: None,
+                syslog: Some(("10.0.0.1".into(), 514)),
                 proxies: BTreeMap::new(),
             }
         );
@@ -263,6 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_of_syslog_is_that_of_the_arguments() {
+        let of = |more: &str| Arguments::parse(&format!("worker_id=a grpc_authority=x:1 {more}")).map(|all| all.syslog);
+        for (arguments, server) in [
+            ("", None),
+            ("syslog_host=", None),
+            ("syslog_port=10514", None),
+            ("syslog_host=logs.example syslog_port=10514", Some(("logs.example".to_owned(), 10514))),
+        ] {
+            assert_eq!(of(arguments), Ok(server), "{arguments}");
+        }
+    }
+
+    #[test]
     fn what_is_missing_or_not_served_is_named() {
         for (line, named) in [
             ("grpc_authority=x:1", "worker_id"),
@@ -283,6 +307,7 @@ mod tests {
             ("worker_id=a grpc_authority=x:1 hw_addr=52:54", "hw_addr"),
             ("worker_id=a grpc_authority=x:1 metalplane_mtu=67", "metalplane_mtu is \"67\": write the bytes"),
             ("worker_id=a grpc_authority=x:1 metalplane_mtu=jumbo", "metalplane_mtu is \"jumbo\""),
+            ("worker_id=a grpc_authority=x:1 syslog_host=x syslog_port=udp", "syslog_port is \"udp\": write a port"),
         ] {
             let error = Arguments::parse(line).expect_err("refused");
             assert!(error.contains(named), "{line}: {error}");

@@ -3,6 +3,7 @@
 //! place, once, by process 1 of the installer's image alone: whoever else uses this library has a clock that is not ours to set. A clock
 //! that may be right is left alone: this is no time service, and an answer is as old as its way was long.
 
+use crate::console;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 use std::sync::Once;
@@ -25,10 +26,12 @@ pub(crate) fn heard(answer: &MetadataMap) {
     SET.call_once(|| {
         let text = httpdate::fmt_http_date;
         match set(time) {
-            Ok(()) => {
-                println!("installer: the clock was at {}, and is set by the server to {}", text(before), text(time))
-            }
-            Err(error) => println!("installer: the clock is at {}, and cannot be set: {error}", text(before)),
+            Ok(()) => console::say(format_args!(
+                "the clock was at {}, and is set by the server to {}",
+                text(before),
+                text(time)
+            )),
+            Err(error) => console::say(format_args!("the clock is at {}, and cannot be set: {error}", text(before))),
         }
     });
 }

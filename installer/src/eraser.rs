@@ -6,6 +6,7 @@
 
 use crate::actions::erase;
 use crate::agent::Then;
+use crate::console;
 use crate::disks::{Disks, Known};
 use crate::lines::Lines;
 use anyhow::{Context, Result, bail};
@@ -28,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(180);
 pub async fn run(name: &str) -> Result<Then> {
     let disks = Disks::of_this_machine();
     let (own, disk) = found(&disks, name).await?;
-    println!("installer: reports on {}", own.name);
+    console::say(format_args!("reports on {}", own.name));
     let mut writer = Writer::new(&disk).with_context(|| format!("read {}", own.name))?;
     let disks = disks.without(&own);
     let lines = Lines::default();
@@ -56,7 +57,7 @@ pub async fn run(name: &str) -> Result<Then> {
         }
     };
     tell(&mut writer, state, &lines).await;
-    println!("installer: {state:?}; waits to be powered off");
+    console::say(format_args!("{state:?}; waits to be powered off"));
     std::future::pending().await
 }
 
@@ -101,7 +102,7 @@ async fn settled(disks: &Disks) {
 async fn tell(writer: &mut Writer<'_>, state: State, lines: &Lines) {
     let report = Report { state, message: lines.last() };
     while let Err(error) = writer.write(&report) {
-        println!("installer: writing the report: {error}");
+        console::say(format_args!("writing the report: {error}"));
         sleep(LOOK).await;
     }
 }

@@ -22,7 +22,8 @@
 //! | [`disks`] | which disk is meant, and whether it may be written |
 //! | [`by_id`], [`by_path`] | disks by the names that udev gives them |
 //! | [`uefi_path`] | a disk by the name that its firmware gives it |
-//! | [`lines`] | what is said: on the console, and the last of it in an action's report |
+//! | [`lines`] | what is said of an action, and the last of it in the action's report |
+//! | [`console`], [`syslog`] | what is said, on the console and to a server of syslog |
 //!
 //! **Actions are programs of this one.** Upstream's run in containers; here `image2disk` is a function, whatever registry and
 //! tag its name has. An image that is not built in is `FAILED` and says so: nothing is skipped.
@@ -43,6 +44,7 @@ pub mod by_id;
 pub mod by_path;
 pub mod chroot;
 pub mod clock;
+pub mod console;
 pub mod disks;
 pub mod erase;
 pub mod eraser;
@@ -52,6 +54,7 @@ pub mod lines;
 pub mod modules;
 pub mod network;
 pub mod session;
+pub mod syslog;
 pub mod system;
 pub mod uefi_path;
 pub mod untar;

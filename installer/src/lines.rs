@@ -1,5 +1,6 @@
-//! What is said: on the console, and the last of it in an action's report.
+//! What is said of an action, and the last of it in the action's report.
 
+use crate::console;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +22,17 @@ struct Kept {
 impl Lines {
     /// Nobody may say what is secret: an URL only as `imaging::fetch::plain` gives it.
     pub fn say(&self, line: &str) {
-        println!("installer: {line}");
+        console::say(line);
+        self.keep(line);
+    }
+
+    /// What a program of the disk said.
+    pub fn quote(&self, line: &str) {
+        console::show(line);
+        self.keep(line);
+    }
+
+    fn keep(&self, line: &str) {
         let mut lines = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == MOST {
             lines.pop_front();
@@ -31,7 +42,7 @@ impl Lines {
 
     /// A line that the server reads: whole, and before all others.
     pub fn report(&self, line: String) {
-        println!("installer: {line}");
+        console::show(&line);
         self.0.reported.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 

@@ -5,9 +5,11 @@ use installer::{
     actions::BuiltIn,
     agent::{Agent, Then},
     arguments::{self, Arguments},
-    attributes, eraser,
+    attributes, console, eraser,
     modules::Modules,
-    network, system,
+    network,
+    syslog::Syslog,
+    system,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,12 +35,12 @@ fn main() -> ExitCode {
         Err(error) => Some(error),
     };
     if let Some(error) = failed {
-        println!("installer: {error:#}; the machine starts again in {} s", READ.as_secs());
+        console::say(format_args!("{error:#}; the machine starts again in {} s", READ.as_secs()));
         std::thread::sleep(READ);
     }
     loop {
         if let Err(error) = system::restart() {
-            println!("installer: {error:#}");
+            console::say(format_args!("{error:#}"));
         }
         std::thread::sleep(READ);
     }
@@ -51,7 +53,7 @@ fn run() -> Result<Then> {
     modules.load()?;
     let line = system::kernel_arguments()?;
     if let Some(disk) = arguments::eraser(&line) {
-        println!("installer: {}, erases the disks of this server", version::VERSION);
+        console::say(format_args!("{}, erases the disks of this server", version::VERSION));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
         return runtime.block_on(eraser::run(disk));
     }
@@ -61,13 +63,27 @@ fn run() -> Result<Then> {
     }
     let variables = system::firmware_variables(&mut modules);
     // Not who it is: that may hold a token.
-    println!("installer: {}, asks {}", version::VERSION, arguments.servers.join(", "));
+    let begins = format!("{}, asks {}", version::VERSION, arguments.servers.join(", "));
+    console::say(&begins);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
         network::up(arguments.mac, arguments.vlan, arguments.lease, arguments.mtu).await.context("the network")?;
+        logs(arguments.syslog.as_ref(), &arguments.worker, &begins).await;
         let agent = Agent::new(&arguments.servers, arguments.pin, arguments.worker, attributes::read());
         let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
         let actions = BuiltIn::of_this_machine(agent.session()).with_variables(variables);
         Ok(agent.serve(&actions.with_proxies(arguments.proxies)).await)
     })
+}
+
+/// To the server of syslog that the arguments name. Without it the console has all that is said.
+async fn logs(server: Option<&(String, u16)>, worker: &str, begins: &str) {
+    let Some((host, port)) = server else { return };
+    match Syslog::to(host, *port, worker).await {
+        Ok(log) => {
+            log.send(begins);
+            console::log_to(log);
+        }
+        Err(error) => console::say(format_args!("the server of syslog at {host}:{port}: {error}")),
+    }
 }

@@ -2,6 +2,7 @@
 //! is; `modules.alias` says which module is for that, `modules.dep` what that needs first, and `modules.load` what is loaded anyway and
 //! with which options (the forms of kmod). What a module brings up is looked at again, until nothing new is there.
 
+use crate::console;
 use anyhow::{Context, Result};
 use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +126,7 @@ impl Modules {
             let options = if module == wanted { options } else { "" };
             match rustix::system::finit_module(&file, &CString::new(options)?, 0) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => println!("installer: the kernel did not take {}: {error}", path.display()),
+                Err(error) => console::say(format_args!("the kernel did not take {}: {error}", path.display())),
             }
         }
         Ok(())

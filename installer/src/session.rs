@@ -2,7 +2,7 @@
 //! The server is known by the pin of its key, which stands there too. Without a pin the server is spoken to in the clear, and the token
 //! alone says who this is.
 
-use crate::clock;
+use crate::{clock, console};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
@@ -126,7 +126,7 @@ impl Session {
             sleep_until(next).await;
             let request = HeartbeatRequest { worker_id: self.worker_id.clone(), doing: doing() };
             if let Err(status) = bounded(CALL, self.client.heartbeat(request)).await {
-                println!("installer: a heartbeat: {}", why(&status));
+                console::say(format_args!("a heartbeat: {}", why(&status)));
                 if status.code() == Code::Unauthenticated {
                     // What is at work goes on: should the session be another start's by now, its report is not taken.
                     let _ = self.redeem().await;
@@ -148,7 +148,7 @@ impl Session {
             if !matches!(status.code(), Code::Unavailable | Code::Aborted | Code::DeadlineExceeded) {
                 return Err(format!("asking the server for the cloud-init data: {}", why(&status)));
             }
-            println!("installer: asking for the cloud-init data: {}", why(&status));
+            console::say(format_args!("asking for the cloud-init data: {}", why(&status)));
             sleep(again).await;
             again = (again * 2).min(CALL);
         }
@@ -158,7 +158,7 @@ impl Session {
     pub async fn end(&mut self) {
         let request = EndRequest { worker_id: self.worker_id.clone() };
         if let Err(status) = bounded(END, self.client.end(request)).await {
-            println!("installer: telling the server of the restart: {}", why(&status));
+            console::say(format_args!("telling the server of the restart: {}", why(&status)));
         }
     }
 }

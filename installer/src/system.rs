@@ -1,6 +1,7 @@
 //! What process 1 owes its kernel.
 
 use crate::boot_entries;
+use crate::console;
 use crate::modules::Modules;
 use anyhow::{Context, Result};
 use rustix::mount::MountFlags;
@@ -34,7 +35,7 @@ pub fn firmware_variables(modules: &mut Modules) -> Option<PathBuf> {
     match mounted {
         Ok(()) => Some(boot_entries::FOLDER.into()),
         Err(error) => {
-            println!("installer: the firmware's variables: {error:#}");
+            console::say(format_args!("the firmware's variables: {error:#}"));
             None
         }
     }

@@ -8,6 +8,7 @@
 //! | [`interfaces::v1alpha1`] | `interfaces.proto` | the agent of an ordinary node, for `cni` on the same node |
 //! | [`installer::v1`] | `installer.proto` | `boot`, to the installer: who it is |
 //! | [`argument_area`] | | images that are booted as a whole, and `boot`, which fills them |
+//! | [`syslog`] | | the installer, to `boot` and to other servers of syslog |
 //! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
 //! | [`tink::older`] | `tink_older.proto` | the same, of Tinkerbell's older workers |
 //!
@@ -17,6 +18,7 @@
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
 
 pub mod argument_area;
+pub mod syslog;
 
 /// Container Storage Interface 1.13.
 pub mod csi {

@@ -53,8 +53,8 @@ pub(super) fn with_address(
         let informs = request.message_type() == u8::from(MessageType::Inform);
         reply.set_ciaddr(request.ciaddr);
         network(config, &mut reply, subject, reservation, informs);
-        // No Hardware says whose an address of a pool is.
-        let names = if reservation.lease.is_some() { Names::ByPath } else { Names::ByAddress };
+        // No Hardware says whose an address of a pool is, nor which interface of a bond asks from the address that they share.
+        let names = if reservation.tells_interface { Names::ByAddress } else { Names::ByPath };
         file = boot(config, &mut reply, request, subject, client, verdict, names);
     }
     Ok((fitted(&mut reply, longest(request))?, file))

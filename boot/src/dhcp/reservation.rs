@@ -54,7 +54,10 @@ pub(super) fn answer(
                 format!("all addresses of the pool {pool} are taken"),
             )),
         },
-        None => Reservation::of(&subject).and_then(|found| found.on_link_of(request, &subject)).map_err(refused),
+        None => {
+            let found = Reservation::of(&subject, directory).and_then(|found| found.on_link_of(request, &subject));
+            found.map_err(refused)
+        }
     };
     let reservation = match reservation {
         Ok(reservation) => reservation,
@@ -149,6 +152,8 @@ pub(super) struct Reservation {
     pub gateway: Option<Ipv4Addr>,
     /// Of a pool: for how many seconds.
     pub lease: Option<u32>,
+    /// Who asks from it is this interface and no other one, as the inventory has it.
+    pub tells_interface: bool,
 }
 
 fn has_no_address(subject: &Subject<'_>) -> bool {
@@ -158,10 +163,11 @@ fn has_no_address(subject: &Subject<'_>) -> bool {
 
 impl Reservation {
     fn of_pool(pool: &Pool, address: Ipv4Addr) -> Self {
-        Self { address, netmask: pool.netmask(), gateway: pool.gateway, lease: Some(LEASE_SECONDS) }
+        let (netmask, gateway, lease) = (pool.netmask(), pool.gateway, Some(LEASE_SECONDS));
+        Self { address, netmask, gateway, lease, tells_interface: false }
     }
 
-    fn of(subject: &Subject<'_>) -> Result<Self, String> {
+    fn of(subject: &Subject<'_>, directory: &Directory) -> Result<Self, String> {
         let ip = subject.interface.dhcp.as_ref().and_then(|dhcp| dhcp.ip.as_ref());
         let name = subject.hardware.metadata.name.as_deref().unwrap_or_default();
         let field = |field: &str, text: Option<&String>| -> Result<Option<Ipv4Addr>, String> {
@@ -183,7 +189,8 @@ impl Reservation {
                 subject.mac
             ));
         }
-        Ok(Self { address, netmask, gateway, lease: None })
+        let tells_interface = directory.tells_interface(address.into());
+        Ok(Self { address, netmask, gateway, lease: None, tells_interface })
     }
 
     /// A relay that names the client's link wants an address of that link (RFC 3527): another one would be of no use there.

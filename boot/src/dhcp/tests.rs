@@ -1,3 +1,4 @@
+mod bond;
 mod pool;
 mod unserved;
 

@@ -52,12 +52,16 @@ impl Kind for Hardware {
         // Its report says whether it is approved; other reports may wait for its place, or for its MAC addresses.
         world.enrolment_of(namespace_of(&self.metadata), name);
         world.enrolments_of_strangers();
-        match claimed_by(self) {
-            Some(uid) => {
-                world.of_machine(uid);
-                world.pods_at(uid);
-            }
-            None => world.machines_without_hardware(),
+        let own = world.hardware.get(namespace_of(&self.metadata), name);
+        let has_other_macs = world.placement.are_news_of_macs(name, own.as_deref());
+        let claimer = claimed_by(self);
+        if let Some(uid) = claimer {
+            world.of_machine(uid);
+            world.pods_at(uid);
+        }
+        // One that is claimed gives nobody a server, but the MAC address that it has no more may be that of a server which is not.
+        if claimer.is_none() || has_other_macs {
+            world.machines_without_hardware();
         }
     }
 }
@@ -195,5 +199,49 @@ impl World {
         if self.dpus.get("", name).is_none_or(|dpu| dpu.metadata.deletion_timestamp.is_some()) {
             self.look(Work::Dpu, (String::new(), name.to_owned()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MAC: &str = "52:54:00:00:00:01";
+
+    /// A server that a machine has.
+    fn claimed(mac: &str, own_labels: serde_json::Value) -> Hardware {
+        let meta = json!({"namespace": "inventory", "name": "claimed", "uid": "h", "labels": own_labels,
+                          "annotations": {(labels::CLAIMED_BY): "its-machine"}});
+        let spec = json!({"interfaces": [{"dhcp": {"mac": mac}}]});
+        serde_json::from_value(json!({"metadata": meta, "spec": spec})).expect("a Hardware")
+    }
+
+    /// Whether an event of this Hardware wakes a machine of this name, which looks for a server.
+    fn wakes(world: &World, machine: &str, hardware: &Hardware) -> bool {
+        let (queue, machine) = (world.queue(Work::Machine), ("team-a".to_owned(), machine.to_owned()));
+        let before = queue.depth();
+        world.placement.looks(&machine);
+        hardware.wake(world);
+        world.placement.ended(&machine);
+        queue.depth() > before
+    }
+
+    /// The one server that would do has the MAC address of a claimed one: of the machine `NoHardwareFits` is told, which names neither.
+    #[tokio::test]
+    async fn a_mac_address_that_a_claimed_server_has_no_more_wakes_who_looks_for_a_server() {
+        let world = World::new(0);
+        let mistaken = claimed(MAC, json!({}));
+        world.hardware.put(mistaken.clone());
+        mistaken.wake(&world);
+        assert!(!wakes(&world, "waits", &mistaken), "of a server that others have nothing is news");
+        let mended = claimed("52:54:00:00:00:02", json!({}));
+        world.hardware.put(mended.clone());
+        assert!(wakes(&world, "is-woken", &mended), "its MAC address was mended");
+        let labelled = claimed("52:54:00:00:00:02", json!({"rack": "7"}));
+        world.hardware.put(labelled.clone());
+        assert!(!wakes(&world, "waits-on", &labelled));
+        world.hardware.forget(&labelled.metadata);
+        assert!(wakes(&world, "is-woken-again", &labelled), "it was deleted");
     }
 }

@@ -1,6 +1,7 @@
 //! Whole copies: from a server that is told what to send, to a file that was full of something else.
 
 mod proxy;
+mod stalls;
 mod stopped;
 
 use imaging::{

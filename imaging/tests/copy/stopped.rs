@@ -68,7 +68,7 @@ async fn who_stops_a_copy_is_told_as_its_reason() {
 }
 
 /// A disk that waits in each write until it may go on, and says what was done.
-struct Watched {
+pub(super) struct Watched {
     file: FileDisk,
     calls: Arc<Mutex<Vec<&'static str>>>,
     began: UnboundedSender<()>,
@@ -76,15 +76,15 @@ struct Watched {
 }
 
 /// The test's side.
-struct Watch {
+pub(super) struct Watch {
     calls: Arc<Mutex<Vec<&'static str>>>,
-    writes: UnboundedReceiver<()>,
+    pub(super) writes: UnboundedReceiver<()>,
     /// Dropped: all may go on.
-    go: mpsc::Sender<()>,
+    pub(super) go: mpsc::Sender<()>,
 }
 
 impl Watched {
-    fn new(case: &Case) -> (Self, Watch) {
+    pub(super) fn new(case: &Case) -> (Self, Watch) {
         let file = FileDisk::open(case.disk.path(), DISK as u64).expect("opened");
         let calls = Arc::new(Mutex::new(Vec::new()));
         let ((began, writes), (go, may)) = (unbounded_channel(), mpsc::channel());

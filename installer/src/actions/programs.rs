@@ -37,12 +37,12 @@ pub(super) async fn run(action: &'static str, disk: Disk, programs: Programs, li
     let done = loop {
         tokio::select! {
             biased;
-            Some(line) = said.recv() => lines.say(&line),
+            Some(line) = said.recv() => lines.quote(&line),
             done = &mut done => break done,
         }
     };
     while let Ok(line) = said.try_recv() {
-        lines.say(&line);
+        lines.quote(&line);
     }
     done.unwrap_or_else(|_| Err(format!("{action}: its thread ended without a result")))
 }

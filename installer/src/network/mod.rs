@@ -2,6 +2,7 @@
 
 mod dhcp;
 
+use crate::console;
 use anyhow::{Context, Result, bail};
 use futures::TryStreamExt;
 use rtnetlink::{Handle, LinkUnspec, LinkVlan, RouteMessageBuilder};
@@ -57,7 +58,7 @@ pub async fn up(mac: Option<[u8; 6]>, vlan: Option<u16>, given: Option<Lease>, m
             (lease.map_err(silent)??, "DHCP")
         }
     };
-    println!("installer: {name} has {}/{} by {from}", lease.address, lease.prefix);
+    console::say(format_args!("{name} has {}/{} by {from}", lease.address, lease.prefix));
     if let Some(mtu) = mtu.or(lease.mtu) {
         let also_tagged = vlan.is_some().then_some(name.as_str());
         for link in [nic.as_str()].into_iter().chain(also_tagged) {
@@ -135,8 +136,8 @@ async fn link_up(handle: &Handle, name: &str) -> Result<()> {
 async fn resize(handle: &Handle, name: &str, mtu: u16) {
     let link = LinkUnspec::new_with_name(name).mtu(mtu.into()).build();
     match handle.link().set(link).execute().await {
-        Ok(()) => println!("installer: {name} has the MTU {mtu}"),
-        Err(error) => println!("installer: {name} does not take the MTU {mtu}: {error}"),
+        Ok(()) => console::say(format_args!("{name} has the MTU {mtu}")),
+        Err(error) => console::say(format_args!("{name} does not take the MTU {mtu}: {error}")),
     }
 }
 

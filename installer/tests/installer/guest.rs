@@ -1,6 +1,6 @@
 //! The installer as process 1 of a virtual server (QEMU, emulated) with a NIC and disks of several makers, whose drivers it has to find: it
-//! starts from its own kernel and initramfs, gets its address from QEMU's DHCP server, and does eight actions on five disks. QEMU ends when
-//! the guest restarts. Then it starts once more, and erases all of them.
+//! starts from its own kernel and initramfs, gets its address from QEMU's DHCP server, and does eight actions on five disks; nothing names a
+//! sixth one. QEMU ends when the guest restarts. Then it starts once more, and erases all of them.
 
 use crate::machine::{HOST, MIB, Machine, disk, message};
 use crate::server::{Server, action};
@@ -14,13 +14,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// The disks, and what each is of.
-const DISKS: [(&str, &str); 5] = [
+const DISKS: [(&str, &str); 6] = [
     ("disk-1", "virtio-blk-pci"),
     ("disk-2", "nvme"),
     ("disk-3", "scsi-hd,bus=raid.0,wwn=0x5000c500a1b2c3d4"),
     ("disk-4", "ide-hd,bus=sata.0"),
     ("disk-5", "nvme,logical_block_size=4096,physical_block_size=4096"),
+    (UNNAMED, "virtio-blk-pci"),
 ];
+
+/// The disk that no action names, as one with somebody's data may be beside the one that is installed.
+const UNNAMED: &str = "disk-6";
 
 /// Where QEMU plugs them in, behind its NIC, its RAID adapter and its SATA adapter, as udev 252 names that. By the names that udev gives to
 /// what they are.
@@ -35,8 +39,8 @@ const PLACES: [(&str, &str); 5] = [
 /// The partition's: it begins at the second MiB.
 const FILESYSTEM: usize = 4 * MIB;
 
-/// A disk with a GPT, one partition with an empty ext4 in it, and something behind that.
-fn image(size: usize, folder: &Path) -> Vec<u8> {
+/// A disk with a GPT, one partition with an empty ext4 in it, and something behind that. `id`: tells its partition from those of others.
+fn image(size: usize, folder: &Path, id: u8) -> Vec<u8> {
     let mut image = vec![0; size];
     let filesystem = disk(folder, "filesystem", FILESYSTEM);
     let made = std::process::Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&filesystem).status();
@@ -54,7 +58,7 @@ fn image(size: usize, folder: &Path) -> Vec<u8> {
     image[1024..1040].copy_from_slice(&[
         0xaf, 0x3d, 0xc6, 0x0f, 0x83, 0x84, 0x72, 0x47, 0x8e, 0x79, 0x3d, 0x69, 0xd8, 0x47, 0x7d, 0xe4,
     ]);
-    image[1040..1056].fill(1);
+    image[1040..1056].fill(id);
     put(&mut image, 1056, 2048);
     put(&mut image, 1064, 2047 + (FILESYSTEM / 512) as u64);
     let mut header = vec![0; 92];
@@ -63,7 +67,7 @@ fn image(size: usize, folder: &Path) -> Vec<u8> {
     for (at, value) in [(24, 1), (32, sectors - 1), (40, 34), (48, sectors - 34), (72, 2)] {
         put(&mut header, at, value);
     }
-    header[56..72].fill(2);
+    header[56..72].fill(id + 1);
     header[80..88].copy_from_slice(&[128, 0, 0, 0, 128, 0, 0, 0]);
     let crc = |bytes: &[u8]| {
         let mut crc = flate2::Crc::new();
@@ -126,9 +130,10 @@ async fn erases(machine: &Machine, folder: &Path) {
         erased("disk-3", "Overwrite"),
         erased("disk-4", "Overwrite"),
         erased("disk-5", "NvmeFormatUserData"),
+        erased(UNNAMED, "Overwrite"),
     ];
     assert_eq!(all, expected, "{told}");
-    for name in ["disk-1", "disk-2", "disk-3", "disk-4", "disk-5"] {
+    for (name, _) in DISKS {
         let left = std::fs::read(folder.join(name)).expect("read").iter().filter(|byte| **byte != 0).count();
         assert_eq!(left, 0, "{name}: {told}");
     }
@@ -200,7 +205,7 @@ async fn is_installed(name: &str, machine: Machine) {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let image = image(8 * MIB, folder.path());
+    let (image, other) = (image(8 * MIB, folder.path(), 1), image(8 * MIB, folder.path(), 7));
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(&image).expect("packed");
     let packed = packed.finish().expect("packed");
@@ -212,6 +217,9 @@ async fn is_installed(name: &str, machine: Machine) {
     let scsi = disk(folder.path(), "disk-3", 10 * MIB);
     let broken = disk(folder.path(), "disk-4", 16 * MIB);
     let of_4096 = disk(folder.path(), "disk-5", 12 * MIB);
+    // It has a partition table and a file system of its own, and no backup of that table at its end.
+    let unnamed = [other.as_slice(), &[0xff; MIB]].concat();
+    std::fs::write(folder.path().join(UNNAMED), &unnamed).expect("a disk");
     let port = files(image.clone(), packed).await;
     let (server, address) = Server::start(work(port, &checksum)).await;
     let console = machine.run(folder.path(), &machine.arguments(address), &server, &DISKS).await;
@@ -276,8 +284,13 @@ async fn is_installed(name: &str, machine: Machine) {
     assert!(cause.contains("made for sectors of 512 bytes, the disk has sectors of 4096"), "{cause}");
     let written = read(&of_4096);
     assert!(written[..MIB].iter().chain(&written[11 * MIB..]).all(|byte| *byte == 0), "it cannot boot");
+    assert!(read(&folder.path().join(UNNAMED)) == unnamed, "nothing is written to the disk that no action names");
     let asked = server.lock().asked[0].agent_attributes.clone().expect("attributes");
-    assert_eq!(asked.block.len(), 5, "{:?}", asked.block);
-    assert_eq!(message(&server, "raw").matches("\"result\":\"Seen\"").count(), 5, "an installation tells of all disks");
+    assert_eq!(asked.block.len(), DISKS.len(), "{:?}", asked.block);
+    assert_eq!(
+        message(&server, "raw").matches("\"result\":\"Seen\"").count(),
+        DISKS.len(),
+        "an installation tells of all disks"
+    );
     erases(&machine, folder.path()).await;
 }

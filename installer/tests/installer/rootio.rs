@@ -1,5 +1,5 @@
 //! `rootio` in a virtual server: a disk is partitioned and its file systems are made as the metadata describes them, and what is written
-//! into one is there. The tools of the host judge it.
+//! into one is there; another disk gets an MBR. The tools of the host judge them.
 
 use crate::machine::{HOST, MIB, Machine, disk, message};
 use crate::server::{Server, action};
@@ -20,6 +20,12 @@ const METADATA: &str = r#"{"metadata": {"instance": {"hostname": "server001", "s
     {"mount": {"create": {"options": ["-n", "ESP"]}, "device": "/dev/vda2", "format": "vfat", "point": "/boot/efi"}},
     {"mount": {"create": {"options": ["-L", "SWAP"]}, "device": "/dev/vda3", "format": "swap", "point": "none"}},
     {"mount": {"create": {"options": ["-L", "ROOT"]}, "device": "/dev/vda4", "format": "ext4", "point": "/"}}]}}}}"#;
+
+/// Of another disk, as upstream's guide has it for installers that start by a BIOS.
+const OF_BIOS: &str = r#"{"metadata": {"instance": {"storage": {
+  "disks": [{"device": "/dev/vdb", "partitions": [
+    {"label": "FAT32_ACTIVE", "number": 1, "size": 69632}, {"label": "LINUX", "number": 2, "size": 0}]}],
+  "filesystems": [{"mount": {"device": "/dev/vdb1", "format": "vfat", "point": "/"}}]}}}}"#;
 
 async fn metadata() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
@@ -44,6 +50,11 @@ fn work(port: u16) -> Vec<ActionResponse> {
         response.command = vec![command.to_owned()];
         response
     };
+    let of_bios = |name: &str, command: &str| {
+        let mut response = action(name, "rootio", &[("MBR", "true"), ("METADATA", OF_BIOS)]);
+        response.command = vec![command.to_owned()];
+        response
+    };
     let file = [
         ("CONTENTS", "server001\n"),
         ("DEST_DISK", "/dev/vda4"),
@@ -59,6 +70,8 @@ fn work(port: u16) -> Vec<ActionResponse> {
         of("format", "format"),
         of("mount", "mount"),
         action("file", "writefile", &file),
+        of_bios("mbr", "partition"),
+        of_bios("mbr-format", "format"),
         action("restart", "reboot", &[]),
     ]
 }
@@ -81,14 +94,23 @@ async fn a_disk_is_partitioned_and_formatted_as_the_metadata_says() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let whole = disk(folder.path(), "disk-1", 64 * MIB);
+    let of_bios = disk(folder.path(), "disk-2", 48 * MIB);
     let (server, address) = Server::start(work(metadata().await)).await;
-    machine.run(folder.path(), &machine.arguments(address), &server, &[("disk-1", "virtio-blk-pci")]).await;
+    let disks = [("disk-1", "virtio-blk-pci"), ("disk-2", "virtio-blk-pci")];
+    machine.run(folder.path(), &machine.arguments(address), &server, &disks).await;
     server.done(Duration::from_secs(1)).await;
-    for name in ["partition", "format", "mount", "file", "restart"] {
+    for name in ["partition", "format", "mount", "file", "mbr", "mbr-format", "restart"] {
         let state = server.result(name).map(|report| report.action_state());
         assert_eq!(state, Some(StateType::Success), "{name}: {}", message(&server, name));
     }
     assert!(message(&server, "mount").contains("its ext4 can be mounted (for \"/\""), "{}", message(&server, "mount"));
+
+    let told = message(&server, "mbr");
+    assert!(told.contains("vdb: partitions: vdb1 vdb2"), "the kernel reads the table, too: {told}");
+    assert!(said("blkid", &["-p"], &of_bios).contains("PTTYPE=\"dos\""));
+    let fat = folder.path().join("fat");
+    std::fs::write(&fat, &std::fs::read(&of_bios).expect("read")[MIB..35 * MIB]).expect("written");
+    said("fsck.fat", &["-n"], &fat);
 
     let table = said("sgdisk", &["--verify", "--print"], &whole);
     assert!(table.contains("No problems found"), "{table}");

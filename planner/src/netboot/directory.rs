@@ -15,8 +15,8 @@ pub struct Directory {
     /// Hardware and interface, by MAC; more than one: nobody is answered.
     by_mac: BTreeMap<String, Vec<(usize, usize)>>,
     by_agent: BTreeMap<String, Vec<usize>>,
-    /// MACs, by the address that is theirs.
-    by_address: BTreeMap<IpAddr, Vec<String>>,
+    /// Hardware and the MAC of an interface, by the address that is its.
+    by_address: BTreeMap<IpAddr, Vec<(usize, String)>>,
     /// Workflows, by the Hardware whose installation they were and to which nothing is to be done any more.
     installed: BTreeMap<String, String>,
     /// UIDs of Workflows.
@@ -53,13 +53,13 @@ impl Directory {
     pub fn new(hardware: Vec<Arc<Hardware>>) -> Self {
         let mut by_mac: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut by_agent: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        let mut by_address: BTreeMap<_, Vec<String>> = BTreeMap::new();
+        let mut by_address: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (at, object) in hardware.iter().enumerate() {
             for (n, interface) in object.spec.interfaces.iter().enumerate() {
                 let Some(dhcp) = &interface.dhcp else { continue };
                 let Some(mac) = dhcp.mac.as_ref().map(|mac| mac.to_ascii_lowercase()) else { continue };
                 if let Some(address) = dhcp.ip.as_ref().and_then(|ip| ip.address.as_ref()?.parse().ok()) {
-                    by_address.entry(address).or_default().push(mac.clone());
+                    by_address.entry(address).or_default().push((at, mac.clone()));
                 }
                 by_agent.entry(mac.clone()).or_default().push(at);
                 by_mac.entry(mac).or_default().push((at, n));
@@ -116,12 +116,23 @@ impl Directory {
         }
     }
 
-    /// By the address that one Hardware alone gives to one interface.
+    /// By the address that one Hardware alone gives. Where several of its interfaces have it, as those of a bond, it is not known which
+    /// of them asks: it is the same server by each, and the first one stands for all by which it may boot from the network, if it may.
     pub fn by_address(&self, address: IpAddr) -> Result<Subject<'_>, Why> {
-        match self.by_address.get(&address).map(Vec::as_slice) {
-            Some([mac]) => self.by_mac(mac),
-            _ => Err(Why::UnknownAddress { address }),
-        }
+        let having = self.by_address.get(&address).map(Vec::as_slice).unwrap_or_default();
+        let is_one = having.iter().all(|(at, _)| *at == having[0].0);
+        let interfaces = having.iter().filter(|_| is_one).map(|(_, mac)| self.by_mac(mac));
+        let interfaces = interfaces.collect::<Result<Vec<_>, _>>()?;
+        let may_boot = |subject: &&Subject<'_>| {
+            subject.interface.netboot.as_ref().is_some_and(|netboot| netboot.allow_pxe == Some(true))
+        };
+        let found = interfaces.iter().find(may_boot).or(interfaces.first());
+        found.copied().ok_or(Why::UnknownAddress { address })
+    }
+
+    /// Whether it follows from this address which interface asks.
+    pub fn tells_interface(&self, address: IpAddr) -> bool {
+        self.by_address.get(&address).is_some_and(|having| having.len() == 1)
     }
 
     /// Whether any Hardware gives this address to an interface.

@@ -204,6 +204,29 @@ fn two_with_one_mac_are_both_named_and_neither_answered() {
 }
 
 #[test]
+fn by_an_address_that_interfaces_of_one_hardware_share_it_is_that_server_and_of_two_none() {
+    const SECOND: &str = "52:54:00:00:00:02";
+    let address: std::net::IpAddr = "10.88.0.9".parse().expect("an address");
+    let bond = |name: &str, [first, second]: [(&str, bool); 2]| {
+        let of = |(mac, boots): (&str, bool)| json!({"dhcp": {"mac": mac, "ip": {"address": address}}, "netboot": {"allowPXE": boots}});
+        hardware(name, json!({"spec": {"interfaces": [of(first), of(second)]}}))
+    };
+    let of = |all: &[&Arc<Hardware>]| Directory::new(all.iter().map(|one| (*one).clone()).collect());
+    for (boots, by) in [([true, true], MAC), ([false, true], SECOND), ([false, false], MAC)] {
+        let directory = of(&[&bond("a", [(MAC, boots[0]), (SECOND, boots[1])])]);
+        assert_eq!(directory.by_address(address).expect("one server").mac, by, "{boots:?}");
+        assert!(!directory.tells_interface(address) && directory.has_address(address));
+    }
+    let one = bond("a", [(MAC, true), (SECOND, true)]);
+    let other = json!([{"dhcp": {"mac": "52:54:00:00:00:03", "ip": {"address": address}}}]);
+    let both = of(&[&one, &hardware("b", json!({"spec": {"interfaces": other}}))]);
+    assert_eq!(both.by_address(address).map(|subject| subject.mac), Err(Why::UnknownAddress { address }));
+    let shares_mac = of(&[&one, &hardware("b", json!({"spec": {"interfaces": [{"dhcp": {"mac": SECOND}}]}}))]);
+    let why = shares_mac.by_address(address).map(|subject| subject.mac);
+    assert!(matches!(&why, Err(Why::SameMac { mac, .. }) if mac == SECOND), "{why:?}");
+}
+
+#[test]
 fn an_agent_is_its_id_or_its_mac() {
     let directory = Directory::new(vec![hardware("a", json!({"spec": {"agentID": "rack1"}}))]);
     assert_eq!(directory.by_mac(MAC).expect("one").agent(), "rack1");

@@ -7,7 +7,10 @@ use super::state;
 use super::turn::has_begun;
 use api::tinkerbell::workflow::{Task, Workflow, WorkflowStatus};
 use jiff::Timestamp;
+use serde_json::Value;
 
+/// The way out.
+const OTHERS: &str = "boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)";
 /// By the last word of an action's image.
 pub const BUILT_IN: [&str; 13] = [
     "image2disk",
@@ -24,6 +27,10 @@ pub const BUILT_IN: [&str; 13] = [
     "inspect",
     "reboot",
 ];
+/// Partitions disks as a document describes them, which its environment may have.
+const ROOTIO: (&str, &str) = ("rootio", "METADATA");
+/// What of that document the installer does not make, and what such a thing is called.
+const UNMADE: [(&str, &str); 2] = [("volume_groups", "LVM"), ("raid", "software RAID")];
 /// Runs the image that its environment names here.
 const WAITS: (&str, &str) = ("waitdaemon", "IMAGE");
 
@@ -41,20 +48,35 @@ pub fn lacking(tasks: &[Task], agent: &str) -> Option<((usize, usize), String)> 
         own.flat_map(|(at, task)| task.actions.iter().enumerate().map(move |(n, action)| ((at, n), task, action)));
     all.find_map(|(place, task, action)| {
         let image = action.image.as_deref().unwrap_or_default();
+        let named = |key: &str| action.environment.get(key).or(task.environment.get(key)).map_or("", String::as_str);
         let (key, inner) = match word(image) == WAITS.0 {
-            true => (WAITS.1, action.environment.get(WAITS.1).or(task.environment.get(WAITS.1)).map_or("", String::as_str)),
+            true => (WAITS.1, named(WAITS.1)),
             false => ("image", image),
         };
-        (!BUILT_IN.contains(&word(inner))).then(|| {
-            let said = format!(
-                "{key} '{inner}': the installer has no such action, and runs no containers; it has {} and {}. For others let this server \
-                 boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
+        let said = match word(inner) {
+            word if !BUILT_IN.contains(&word) => format!(
+                "{key} '{inner}': the installer has no such action, and runs no containers; it has {} and {}. For others let this server {OTHERS}",
                 BUILT_IN.join(", "),
                 WAITS.0
-            );
-            (place, said)
-        })
+            ),
+            word if word == ROOTIO.0 => {
+                let (key, what) = unmade(named(ROOTIO.1))?;
+                format!(
+                    "{}: metadata.instance.storage.{key}: the installer makes no {what}: leave it out, or let this server {OTHERS}",
+                    ROOTIO.1
+                )
+            }
+            _ => return None,
+        };
+        Some((place, said))
     })
+}
+
+/// What this document asks for. One that cannot be read, or is fetched, the action itself refuses.
+fn unmade(document: &str) -> Option<(&'static str, &'static str)> {
+    let document: Value = serde_json::from_str(document).ok()?;
+    let storage = document.pointer("/metadata/instance/storage")?;
+    UNMADE.into_iter().find(|(key, _)| storage[key].as_array().is_some_and(|all| !all.is_empty()))
 }
 
 /// What becomes of a Workflow of which nothing has begun, when an installer asks for it that lacks one of its actions.

@@ -41,6 +41,7 @@
 //! | `dismissed.rs` | Subnets whose finalizer was taken away by force |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `told.rs` | a run as an operator would tell it |
+//! | `unserved.rs` | servers that DHCP does not serve |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `vlan.rs` | two ProviderNetworks of one VLAN |
 //! | `verbs.rs` | what is done to a whole machine |
@@ -95,6 +96,7 @@ pub mod simulation;
 mod storage;
 pub mod token;
 pub mod told;
+pub mod unserved;
 pub mod upkeep;
 pub mod verbs;
 pub mod vlan;

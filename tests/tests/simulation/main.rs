@@ -18,6 +18,7 @@ mod requests;
 mod runs;
 mod scenarios;
 mod seeds;
+mod unserved;
 mod verbs;
 mod workers;
 

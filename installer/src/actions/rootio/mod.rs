@@ -1,6 +1,6 @@
 //! `rootio`: partitions and file systems as the server's metadata describes them (`metadata.instance.storage`). Upstream's commands
 //! `partition`, `format`, `mount` and `wipe`, one in each action, and upstream's `MIRROR_HOST` and `METADATA_SERVICE_PORT`, by which the
-//! metadata is fetched; `METADATA` is ours: the document itself.
+//! metadata is fetched, and `MBR`; `METADATA` is ours: the document itself.
 //!
 //! Where upstream tells of a failure in its log alone and succeeds, the action fails. `mount` mounts where upstream does nothing that an
 //! action behind it could see: here it shows that each file system can be mounted, and leaves none mounted.
@@ -16,8 +16,8 @@ use crate::agent::Action;
 use crate::disks::{Disk, Disks};
 use crate::filesystem::Mounted;
 use crate::lines::Lines;
-use imaging::gpt::create::{create, usable};
-use imaging::{Authorities, Disk as _, FileDisk, Packing, Progress, Proxies, Source};
+use imaging::{Authorities, Disk as _, FileDisk, Packing, Progress, Proxies, Source, gpt, mbr};
+use layout::Table;
 use metadata::{Mount, Storage};
 use rustix::mount::MountFlags;
 use std::fs::File;
@@ -32,6 +32,7 @@ use version::VERSION;
 const HOST: &str = "MIRROR_HOST";
 const PORT: &str = "METADATA_SERVICE_PORT";
 const DOCUMENT: &str = "METADATA";
+const MBR: &str = "MBR";
 /// Upstream's, for its older metadata service.
 const DEFAULT_PORT: u64 = 50061;
 /// Wiped at a disk's beginning.
@@ -44,11 +45,11 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
     if !["partition", "format", "mount", "wipe"].contains(&command.as_str()) {
         return Err(wanted());
     }
-    if let Some(value) = optional(action, "MBR") {
-        return Err(format!(
-            "MBR is {value:?}: the installer writes GPTs alone: leave it out, or boot HookOS or Captain"
-        ));
-    }
+    let is_mbr = match optional(action, MBR) {
+        // Upstream takes these, too, for a yes.
+        Some(no @ ("false" | "no" | "0")) => return Err(format!("{MBR} is {no:?}: leave it out for a GPT")),
+        given => given.is_some(),
+    };
     let storage = Storage::parse(&document(action).await?)?;
     for key in storage.unread() {
         lines.say(&format!("{key} is not read, as by upstream's rootio"));
@@ -70,7 +71,7 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
         found.push(place);
     }
     match command.as_str() {
-        "partition" => partition(&storage, (disks, found), lines).await,
+        "partition" => partition(&storage, is_mbr, (disks, found), lines).await,
         "wipe" => {
             for disk in &found {
                 wipe(disk, lines).await?;
@@ -131,14 +132,20 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| format!("{name}: {error}"))
 }
 
-async fn partition(storage: &Storage, (disks, found): (&Disks, Vec<Disk>), lines: &Lines) -> Result<(), String> {
+async fn partition(
+    storage: &Storage,
+    is_mbr: bool,
+    (disks, found): (&Disks, Vec<Disk>),
+    lines: &Lines,
+) -> Result<(), String> {
     // Nothing is written before all of it is known to fit.
-    let mut layouts = Vec::new();
+    let mut tables = Vec::new();
     for (at, (wanted, disk)) in storage.disks.iter().zip(&found).enumerate() {
-        let usable = usable(disk.size_bytes, disk.sector).map_err(|error| format!("{}: {error}", name(disk)))?;
-        layouts.push(layout::of(&format!("storage.disks[{at}].partitions"), &wanted.partitions, disk.sector, usable)?);
+        let (key, size) = (format!("storage.disks[{at}].partitions"), (disk.size_bytes, disk.sector));
+        let table = if is_mbr { Table::mbr } else { Table::gpt };
+        tables.push(table(&key, &wanted.partitions, size).map_err(|error| format!("{}: {error}", name(disk)))?);
     }
-    for ((wanted, disk), partitions) in storage.disks.iter().zip(found).zip(layouts) {
+    for ((wanted, disk), table) in storage.disks.iter().zip(found).zip(tables) {
         if wanted.wipe_table {
             wipe(&disk, lines).await?;
         }
@@ -147,7 +154,14 @@ async fn partition(storage: &Storage, (disks, found): (&Disks, Vec<Disk>), lines
             // Nobody else has it.
             let _own = FileDisk::exclusive(&place.node, place.size_bytes, false)?;
             let file = File::options().read(true).write(true).open(&place.node)?;
-            create(&file, (place.size_bytes, place.sector), &partitions, unique)
+            let size = (place.size_bytes, place.sector);
+            match &table {
+                Table::Gpt(partitions) => gpt::create::create(&file, size, partitions, unique),
+                Table::Mbr(partitions) => {
+                    let [a, b, c, d, ..] = unique()?;
+                    mbr::create(&file, size, partitions, [a, b, c, d])
+                }
+            }
         })
         .await?;
         read_partitions(&disk, lines).await?;
@@ -199,7 +213,7 @@ async fn format(key: &str, mount: &Mount, disk: &Disk, action: &Action, lines: &
         // Progress is written over itself.
         let line = line.rsplit('\u{8}').next().unwrap_or_default().trim();
         if !line.is_empty() {
-            lines.say(line);
+            lines.quote(line);
         }
     }
     match ran.status.success() {

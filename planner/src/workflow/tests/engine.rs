@@ -374,7 +374,22 @@ fn what_the_installer_lacks_ends_the_run_before_its_first_action() {
     let waits =
         |image: &str| text.replace("quay.io/x/slurp:v1", &format!("waitdaemon, environment: {{IMAGE: {image}}}"));
     assert!(refused(AGENT, &run(&waits("x/slurp")), at(1)).is_some());
-    for fine in [waits("x/reboot:v1"), text.replace("slurp", "cexec")] {
+    let rootio = |storage: &str| {
+        let document = format!("'{{\"metadata\": {{\"instance\": {{\"storage\": {storage}}}}}}}'");
+        text.replace("slurp:v1", &format!("rootio, command: [partition], environment: {{METADATA: {document}}}"))
+    };
+    for (storage, what) in [("{\"volume_groups\": [{\"name\": \"vg\"}]}", "LVM"), ("{\"raid\": [{}]}", "software RAID")]
+    {
+        let status = refused(AGENT, &run(&rootio(storage)), at(1)).expect("it ends");
+        let said = status.tasks[0].actions[1].message.clone().unwrap_or_default();
+        assert!(said.contains(&format!("makes no {what}")) && said.contains("osie"), "{said}");
+    }
+    for fine in [
+        waits("x/reboot:v1"),
+        text.replace("slurp", "cexec"),
+        rootio("{\"disks\": [], \"raid\": []}"),
+        text.replace("slurp:v1", "rootio, command: [partition]"),
+    ] {
         assert_eq!(refused(AGENT, &run(&fine), at(1)), None);
     }
     let mut begun = run(text);
