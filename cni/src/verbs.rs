@@ -75,7 +75,10 @@ fn attached(interface: &Interface) -> Attached {
 
 /// Takes back what was begun. What cannot be is left to DEL, which a runtime calls after an ADD that failed.
 fn undone(config: &Config, state: &State, error: Error) -> Error {
-    match namespace::detach(&state.netns, &state.interfaces).and_then(|()| state.remove(&config.state_directory)) {
+    // By its MAC address, which nobody in the pod has changed yet: a device of the pod's own by such a name stays.
+    let as_given = |one: &Attached| Attached { configured_by_pod: false, ..one.clone() };
+    let begun: Vec<Attached> = state.interfaces.iter().map(as_given).collect();
+    match namespace::detach(&state.netns, &begun).and_then(|()| state.remove(&config.state_directory)) {
         Ok(()) => error,
         Err(left) => Error { message: format!("{}; and to undo it: {}", error.message, left.message), ..error },
     }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod multus;
+mod undone;
 
 use agent::Agent;
 use proto::interfaces::v1alpha1::Interface;
@@ -200,7 +201,10 @@ impl Drop for Pods {
 
 /// As the agent leaves it on the node.
 fn offer(device: &str) {
-    let mac = "02:00:00:00:20:07";
+    offer_with(device, "02:00:00:00:20:07");
+}
+
+fn offer_with(device: &str, mac: &str) {
     ip(&format!("link add mp{device} type veth peer name mq{device} address {mac}"));
     ip(&format!("link set mp{device} up"));
 }

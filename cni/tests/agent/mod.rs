@@ -11,6 +11,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
+/// The pod's only NIC.
 type Answer = Result<Interface, Status>;
 
 pub struct Agent {
@@ -23,7 +24,7 @@ pub struct Agent {
 struct Said(Arc<Mutex<Told>>);
 
 struct Told {
-    answer: Answer,
+    answer: Result<Vec<Interface>, Status>,
     detached: Vec<String>,
     /// The annotations of the last question.
     asked: BTreeMap<String, String>,
@@ -52,6 +53,7 @@ impl Agent {
     pub fn start(folder: &Path, answer: Answer) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
+        let answer = answer.map(|interface| vec![interface]);
         let said = Said(Arc::new(Mutex::new(Told { answer, detached: Vec::new(), asked: BTreeMap::new() })));
         let socket = folder.join("agent.sock");
         let listener = runtime.block_on(async { UnixListener::bind(&socket) }).expect("listen");
@@ -61,7 +63,12 @@ impl Agent {
     }
 
     pub fn answer(&self, answer: Answer) {
-        self.said.lock().answer = answer;
+        self.said.lock().answer = answer.map(|interface| vec![interface]);
+    }
+
+    /// Of a pod with several.
+    pub fn answer_all(&self, interfaces: &[Interface]) {
+        self.said.lock().answer = Ok(interfaces.to_vec());
     }
 
     /// What it was asked for last, by our own annotation.
@@ -84,8 +91,8 @@ impl Interfaces for Said {
         assert!(subnet.is_none_or(|subnet| subnet == "blue"), "{subnet:?}");
         let mut told = self.lock();
         told.asked = asked.annotations.into_iter().collect();
-        let interface = told.answer.clone()?;
-        Ok(Response::new(AttachResponse { interfaces: vec![interface] }))
+        let interfaces = told.answer.clone()?;
+        Ok(Response::new(AttachResponse { interfaces }))
     }
 
     async fn detach(&self, request: Request<DetachRequest>) -> Result<Response<DetachResponse>, Status> {

@@ -2,16 +2,21 @@
 
 use async_trait::async_trait;
 use metadata::Taps;
-use nix::sched::{CloneFlags, unshare};
-use planner::metadata::{Instance, Interface};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
+use planner::metadata::{ADDRESS_V4, ADDRESS_V6, Instance, Interface, PORT};
 use ports::Metadata;
 use ports::conformance::metadata::{Asked, BLUE, Bench, RED, nic, suite as conformance};
 use ports::metadata::{MetadataGuest, MetadataPort};
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
+use tokio::sync::oneshot;
 
 const DEVICE: &str = "mmsuite";
 const MAC: &str = "02:00:00:00:00:fe";
@@ -52,6 +57,9 @@ impl Guest {
         let guest = Self { process, nic: Interface { mac, addresses: vec![address.parse().expect("an address")] } };
         for args in [
             format!("addr add {address}/24 dev {inner}"),
+            // As the kernel makes it of the MAC address, and with no second to detect duplicates in.
+            format!("link set {inner} addrgenmode none"),
+            format!("addr add fe80::ff:fe00:{number:x}/64 dev {inner} nodad"),
             format!("link set {inner} up"),
             format!("route add 169.254.169.254/32 dev {inner}"),
         ] {
@@ -74,6 +82,42 @@ impl Guest {
 
     async fn get(&self, path: &str) -> Result<String, String> {
         self.curl(&[&format!("http://169.254.169.254{path}")]).await
+    }
+
+    /// By IPv6, on the link that the guest is on.
+    async fn get6(&self, path: &str) -> Result<String, String> {
+        self.get6_with(&[], path).await
+    }
+
+    async fn get6_with(&self, options: &[&str], path: &str) -> Result<String, String> {
+        let url = format!("http://[{ADDRESS_V6}%25{}]{path}", self.device());
+        self.curl(&[options, &["--globoff", url.as_str()]].concat()).await
+    }
+
+    fn device(&self) -> String {
+        format!("n{}", &self.nic.mac[16..])
+    }
+
+    /// Asks so often, a hundred times a second, each time by a connection of its own; what each was answered, when all are.
+    fn ask_paced(&self, requests: u32) -> oneshot::Receiver<io::Result<Vec<String>>> {
+        let netns = File::open(format!("/proc/{}/ns/net", self.process.id())).expect("the guest's namespace");
+        let (tell, told) = oneshot::channel();
+        std::thread::spawn(move || {
+            setns(&netns, CloneFlags::CLONE_NEWNET).expect("the guest's namespace");
+            let (began, limit) = (Instant::now(), Duration::from_secs(10));
+            let ask = |number: u32| -> io::Result<String> {
+                let turn = began + Duration::from_millis(10) * number;
+                std::thread::sleep(turn.saturating_duration_since(Instant::now()));
+                let mut stream = TcpStream::connect_timeout(&(ADDRESS_V4, PORT).into(), limit)?;
+                stream.set_read_timeout(Some(limit))?;
+                stream.write_all(b"GET /latest/meta-data/hostname HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n")?;
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).map(|_| answer)
+            };
+            // Nobody listens any more where the test has failed.
+            let _ = tell.send((0..requests).map(ask).collect());
+        });
+        told
     }
 
     fn told(&self, hostname: &str, user_data: Vec<u8>) -> MetadataGuest {
@@ -166,6 +210,9 @@ async fn suite() {
     nothing_of_the_node(two).await;
     each_is_told_about_itself(one, two, &large).await;
     session_tokens(one, two).await;
+    by_ipv6_too(one, two).await;
+    an_answer_goes_no_further_than_the_guest(one).await;
+    a_hundred_requests_a_second_disturb_no_other(one, two).await;
     a_busy_guest_disturbs_no_other(one, two).await;
     taps.answer(Vec::new()).await;
 }
@@ -198,6 +245,90 @@ async fn session_tokens(one: &Guest, two: &Guest) {
     assert!(refused.contains("401"), "{refused}");
     let refused = one.curl(&["-H", "X-Forwarded-For: 10.0.0.1", url]).await.expect_err("by a proxy");
     assert!(refused.contains("403"), "{refused}");
+}
+
+async fn by_ipv6_too(one: &Guest, two: &Guest) {
+    for (guest, hostname) in [(one, "one"), (two, "two")] {
+        assert_eq!(guest.get6("/latest/meta-data/hostname").await.expect("answered"), hostname);
+        assert_eq!(guest.get6("/latest/meta-data/local-ipv4").await, guest.get("/latest/meta-data/local-ipv4").await);
+    }
+    assert_eq!(one.get6("/latest/user-data").await.expect("answered"), "#cloud-config\n");
+    let large = two.get6("/latest/user-data").await.expect("as long as a Secret can be");
+    assert_eq!(Ok(large), two.get("/latest/user-data").await);
+    let device = one.device();
+    let words = ["ip", "addr", "add", "fd00:20::99/64", "dev", &device, "nodad"];
+    one.inside(&words).await.expect("a second address");
+    let foreign = ["--connect-timeout", "2", "--interface", "fd00:20::99"];
+    let told = one.get6_with(&foreign, "/latest/meta-data/hostname").await;
+    let silence = told.expect_err("an address that is not its own");
+    assert!(silence.contains("curl: (28)"), "nobody answers: {silence}");
+}
+
+/// All frames of this node's devices from here on.
+struct Frames(OwnedFd);
+
+impl Frames {
+    fn listen() -> Self {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        Self(socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).expect("a packet socket"))
+    }
+
+    /// From whom and with which limit of hops, and the TCP segment.
+    fn tcp(&self) -> Vec<(IpAddr, u8, Vec<u8>)> {
+        let (mut frame, mut all) = ([0; 65_536], Vec::new());
+        while let Ok(length) = recv(self.0.as_raw_fd(), &mut frame, MsgFlags::empty()) {
+            let (Some(kind), Some(packet)) = (frame[..length].get(12..14), frame[..length].get(14..)) else { continue };
+            match (kind, packet.len()) {
+                ([0x08, 0x00], 20..) if packet[9] == 6 => {
+                    let from: [u8; 4] = packet[12..16].try_into().expect("four bytes");
+                    all.push((from.into(), packet[8], packet[usize::from(packet[0] & 15) * 4..].to_vec()));
+                }
+                ([0x86, 0xdd], 40..) if packet[6] == 6 => {
+                    let from: [u8; 16] = packet[8..24].try_into().expect("sixteen bytes");
+                    all.push((from.into(), packet[7], packet[40..].to_vec()));
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+}
+
+/// In either family, by the limit of hops: a guest that forwards (a proxy, a container's host) passes no answer on.
+async fn an_answer_goes_no_further_than_the_guest(guest: &Guest) {
+    const RST: u8 = 4;
+    let frames = Frames::listen();
+    let path = "/latest/meta-data/hostname";
+    assert_eq!((guest.get(path).await, guest.get6(path).await), (Ok("one".to_owned()), Ok("one".to_owned())));
+    let heard = frames.tcp();
+    for address in [IpAddr::from(ADDRESS_V4), ADDRESS_V6.into()] {
+        // A reset says nothing but that there is no such connection.
+        let segments = heard.iter().filter(|(from, _, segment)| *from == address && segment[13] & RST == 0);
+        let hops: Vec<u8> = segments.clone().map(|(_, hops, _)| *hops).collect();
+        assert!(hops.iter().all(|hops| *hops == 1), "{address}: {hops:?}");
+        let told = |segment: &[u8]| segment.windows(15).any(|part| part == b"HTTP/1.1 200 OK");
+        assert!(
+            segments.clone().any(|(_, _, segment)| told(segment)),
+            "{address}: the answer was not among {}",
+            hops.len()
+        );
+    }
+}
+
+/// Each is answered, of the one that asks so often as of the other.
+async fn a_hundred_requests_a_second_disturb_no_other(busy: &Guest, other: &Guest) {
+    let paced = busy.ask_paced(500);
+    let asks = async {
+        for _ in 0..50 {
+            assert_eq!(other.get("/latest/meta-data/hostname").await.expect("answered"), "two");
+            assert_eq!(other.get6("/latest/meta-data/hostname").await.expect("answered"), "two");
+        }
+    };
+    let (told, ()) = tokio::join!(paced, asks);
+    let told = told.expect("the thread ends").expect("neither refused nor lost");
+    let right =
+        told.iter().filter(|answer| answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\none"));
+    assert_eq!(right.count(), 500, "{:?}", told.iter().find(|answer| !answer.starts_with("HTTP/1.1 200")));
 }
 
 /// One asks as fast as it can and holds more connections than it may; the other asks a hundred times.

@@ -1,4 +1,7 @@
 //! [`ports::SouthBound`] on a real OVN_Southbound database: a Chassis says who there is, its Chassis_Private what it has installed.
+//!
+//! Both tables are followed whole, without conditions: `nb_cfg` is raised above the number of every chassis, of those that no Dpu names (yet) too, and a
+//! chassis is two rows. Tables that grow with the network (Port_Binding, Logical_Flow) are not followed.
 
 use crate::session::{Session, SessionConfig};
 use crate::value::Value;

@@ -2,6 +2,7 @@
 //!
 //! Costs what the update is large, not what the copy is: a difference of a set touches the members that joined or left.
 
+use crate::transact::Condition;
 use crate::value::{Row, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
@@ -15,8 +16,20 @@ pub struct Indexed {
     pub key: String,
     /// Rows without this pair in the same column belong to nobody.
     pub only: (String, String),
-    /// Sets of references, by table. That a member joins or leaves is about the member, not about the row with the set.
+    /// Sets of references, by table. That a member joins or leaves is about the member, not about the row with the set. A table with
+    /// sets is copied whole, for a set of anybody's may name a row that belongs to somebody; of one that is named here without a set
+    /// only the rows with the pair `only` are copied.
     pub sets: BTreeMap<String, Vec<String>>,
+}
+
+impl Indexed {
+    /// Of these tables only the rows that meet the condition are copied.
+    pub(crate) fn conditions(&self) -> BTreeMap<String, Condition> {
+        let (key, value) = &self.only;
+        let pair = Value::map([(key.as_str(), value.as_str())]);
+        let without_sets = self.sets.iter().filter(|(_, sets)| sets.is_empty());
+        without_sets.map(|(table, _)| (table.clone(), Condition::includes(&self.column, pair.clone()))).collect()
+    }
 }
 
 /// A row with a set that names another row.

@@ -5,9 +5,14 @@
 //! | `monitor_cond_since` (ovsdb-server(7) 4.1.15) | the last transaction's id | `update3`, differences | only what was missed |
 //! | `monitor_cond` (ovsdb-server(7) 4.1.12) | – | `update2`, differences | everything again |
 //! | `monitor` (RFC 7047 section 4.1.5) | – | `update`, whole rows (section 4.1.6) | everything again |
+//!
+//! Of a table with a condition (`where`) the newer two tell of the rows that meet it: one that comes to meet it is an `insert`, one that ceases to
+//! a `delete`. RFC 7047 has no conditions, so a reader of the copy has to expect other rows, too. What a session asks for is the same after every
+//! reconnect: else the rows between the last transaction's id and now would not be what is missing.
 
 use crate::cache::{Change, RawRow, RowChange};
 use crate::schema::DatabaseSchema;
+use crate::transact::Condition;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -40,13 +45,27 @@ impl Dialect {
         }
     }
 
-    pub(crate) fn params(self, database: &str, monitored: &BTreeMap<String, Vec<String>>, since: Option<Uuid>) -> Json {
+    pub(crate) fn params(
+        self,
+        database: &str,
+        monitored: &BTreeMap<String, Vec<String>>,
+        conditions: &BTreeMap<String, Condition>,
+        since: Option<Uuid>,
+    ) -> Json {
         let requests: Map<String, Json> = monitored
             .iter()
             .map(|(table, columns)| {
-                let request = json!({"columns": columns});
+                let mut request = json!({"columns": columns});
                 // RFC 7047 has one request for each table, ovsdb-server(7) an array of them.
-                (table.clone(), if self == Self::Plain { request } else { json!([request]) })
+                if self == Self::Plain {
+                    return (table.clone(), request);
+                }
+                // Of a column that the schema lacks the server would refuse the whole request.
+                let condition = conditions.get(table).filter(|of| columns.iter().any(|column| column == of.column()));
+                if let Some(condition) = condition {
+                    request["where"] = json!([condition.to_json()]);
+                }
+                (table.clone(), json!([request]))
             })
             .collect();
         match self {
@@ -149,4 +168,32 @@ fn each_row(updates: &Json, read: impl Fn(&Json) -> Option<Change>) -> Result<Ve
         }
     }
     Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    #[test]
+    fn a_condition_is_asked_for_where_the_server_can() {
+        let columns = |all: &[&str]| all.iter().map(|&column| column.to_owned()).collect::<Vec<_>>();
+        let monitored = [("ACL", ["ids", "match"].as_slice()), ("NAT", &["type"]), ("Port", &["ids"])];
+        let monitored = monitored.into_iter().map(|(table, all)| (table.to_owned(), columns(all))).collect();
+        let ours = Condition::includes("ids", Value::map([("site", "x")]));
+        let conditions = ["ACL", "NAT", "QoS"].into_iter().map(|table| (table.to_owned(), ours.clone())).collect();
+        let asked = |dialect: Dialect| dialect.params("db", &monitored, &conditions, None)[2].clone();
+        let pair = json!(["ids", "includes", ["map", [["site", "x"]]]]);
+        for dialect in [Dialect::ConditionalSince, Dialect::Conditional] {
+            assert_eq!(
+                asked(dialect),
+                json!({
+                    "ACL": [{"columns": ["ids", "match"], "where": [pair]}],
+                    "NAT": [{"columns": ["type"]}],
+                    "Port": [{"columns": ["ids"]}],
+                })
+            );
+        }
+        assert_eq!(asked(Dialect::Plain)["ACL"], json!({"columns": ["ids", "match"]}));
+    }
 }

@@ -18,7 +18,7 @@ use crate::index::Indexed;
 use crate::leader::Leader;
 use crate::monitor::{self, Dialect, Update};
 use crate::schema::DatabaseSchema;
-use crate::transact::{Outcome, Transaction};
+use crate::transact::{Condition, Outcome, Transaction};
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,16 +100,18 @@ impl Drop for Session {
 impl Session {
     /// Returns at once and connects in the background; needs a Tokio runtime.
     pub fn start(config: SessionConfig) -> Self {
-        Self::keep(config, Cache::default(), None)
+        Self::keep(config, None, None)
     }
 
     /// The same with the leader of the database's cluster only: another server counts as lost. An index of the copy is kept if
-    /// one is wanted.
+    /// one is wanted, and with it no row that can be nobody's.
     pub fn start_with_leader(config: SessionConfig, indexed: Option<Indexed>) -> Self {
-        Self::keep(config, indexed.map(Cache::indexed).unwrap_or_default(), Some(Leader::default()))
+        Self::keep(config, indexed, Some(Leader::default()))
     }
 
-    fn keep(config: SessionConfig, cache: Cache, leader: Option<Leader>) -> Self {
+    fn keep(config: SessionConfig, indexed: Option<Indexed>, leader: Option<Leader>) -> Self {
+        let conditions = indexed.as_ref().map(Indexed::conditions).unwrap_or_default();
+        let cache = indexed.map(Cache::indexed).unwrap_or_default();
         let nothing = DatabaseSchema { name: config.database.clone(), version: String::new(), tables: BTreeMap::new() };
         let (publish, view) = watch::channel(View {
             link: Link::Connecting,
@@ -121,7 +123,7 @@ impl Session {
         let feed = Arc::<Feed>::default();
         let (database, address, limit) = (config.database.clone(), config.remotes.to_string(), config.limits.call);
         let at = config.remotes.turn(0).clone();
-        let keeper = Keeper { config, at, publish, feed: Arc::clone(&feed), leader, last: None };
+        let keeper = Keeper { config, conditions, at, publish, feed: Arc::clone(&feed), leader, last: None };
         let (task, sent) = (tokio::spawn(keeper.run()), AtomicU64::default());
         Self { view, feed, task, database, address, limit, sent }
     }
@@ -218,6 +220,8 @@ fn size(json: &Json) -> u64 {
 /// The task behind a session.
 struct Keeper {
     config: SessionConfig,
+    /// By table; the same for every connection.
+    conditions: BTreeMap<String, Condition>,
     /// Whose turn it is.
     at: Address,
     publish: watch::Sender<View>,
@@ -296,7 +300,7 @@ impl Keeper {
         let monitored = monitor::known(&self.config.monitored, &schema);
         let mut dialect = Dialect::ConditionalSince;
         let reply = loop {
-            let params = dialect.params(&self.config.database, &monitored, self.last);
+            let params = dialect.params(&self.config.database, &monitored, &self.conditions, self.last);
             match (connection.call(dialect.method(), params).await, dialect.older()) {
                 (Err(error), Some(older)) if error.is_unknown_method() => dialect = older,
                 (result, _) => break result?,

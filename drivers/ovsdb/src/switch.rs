@@ -13,6 +13,9 @@
 //! `plug` and `unplug` read the cache, decide, and write one transaction whose first operations (`wait`, RFC 7047 section
 //! 5.2.6) repeat what was read: if somebody was faster the transaction fails as a whole and the caller gets `Busy`.
 //! A task follows the copy: it writes what has to be remembered of OVN, and tells of what changed in the ports.
+//!
+//! The database is followed whole, without conditions: a device that somebody else has plugged is told by its name, a port of ours that was put into a
+//! foreign bridge by that bridge, and there is one row a port of this node.
 
 use crate::boot;
 use crate::cache::Cache;

@@ -54,7 +54,11 @@ impl Condition {
         Self { column: column.to_owned(), function: Function::Includes, value }
     }
 
-    fn to_json(&self) -> Json {
+    pub(crate) fn column(&self) -> &str {
+        &self.column
+    }
+
+    pub(crate) fn to_json(&self) -> Json {
         json!([self.column, self.function.as_str(), self.value.to_json()])
     }
 }

@@ -120,6 +120,7 @@ pub(super) fn kept() -> Vec<(&'static str, String)> {
         "SPDK_SCHEMA",
         "SPDK_TARGET",
         "CSI_HOSTPATH_PLUGIN",
+        sandbox::preflight::ovn::VARIABLE,
         LONG_TESTS,
     ];
     names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()

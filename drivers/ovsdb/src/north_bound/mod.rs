@@ -4,6 +4,14 @@
 //! |---|---|
 //! | `found.rs` | rows of the copy, as `planner::network::rows` has them |
 //! | `write.rs` | a change as one transaction: its guards, then what it does |
+//!
+//! Of the tables whose rows are the many (ports, ACLs, NAT, routes, DHCP options, QoS, Gateway_Chassis) the copy has the rows of our site alone, by a
+//! condition on `external_ids` that the server evaluates: on an OVN that others use too, theirs are not sent. No reader needs those: a row is found by
+//! our site and UID, a name that somebody has is refused by the server, and a port that is not ours counts for nobody. Followed whole are:
+//!
+//! - Logical_Switch, Logical_Router, Logical_Router_Port and Port_Group: the server keeps a child row for as long as any set names it, so to delete
+//!   one of ours every set has to be known that names it, whoever's row has the set;
+//! - NB_Global: one row, of all sites.
 
 mod found;
 mod write;

@@ -1,7 +1,7 @@
 //! A north-bound database of several servers: only the leader of the cluster is believed, and one that may not be written is as
 //! good as away.
 
-use crate::lab::{Daemon, OpenVSwitchLab, config, eventually, in_namespace, missing_of_ovn, run, shared};
+use crate::lab::{Daemon, OpenVSwitchLab, config, eventually, in_namespace, run, shared, skipped};
 use crate::pki::{CLIENT, Kind, Pki, SERVER, options};
 use crate::rows::{in_step, leader};
 use nix::sys::signal::Signal;
@@ -14,14 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-fn skipped(name: &str) -> bool {
-    let missing = missing_of_ovn();
-    missing.iter().for_each(|reason| eprintln!("SKIP {name}: {reason}"));
-    missing.is_some()
-}
-
 /// Server `number` of a cluster, whose members talk by TLS, as they do to clients.
-struct Server {
+pub struct Server {
     daemon: Daemon,
     number: u8,
     directory: PathBuf,
@@ -29,7 +23,7 @@ struct Server {
 
 impl Server {
     /// Makes its database, if it has none yet.
-    async fn start(directory: &Path, number: u8, files: &TlsFiles) -> Self {
+    pub async fn start(directory: &Path, number: u8, files: &TlsFiles) -> Self {
         let path = |file: &str| directory.join(file).to_str().expect("a plain path").to_owned();
         let raft = |number: u8| format!("ssl:127.0.0.1:{}", 6650 + u16::from(number));
         let database = path(&format!("{number}.db"));
@@ -58,7 +52,7 @@ impl Server {
         format!("ssl:127.0.0.1:{}", 6640 + u16::from(self.number))
     }
 
-    fn socket(&self) -> String {
+    pub fn socket(&self) -> String {
         format!("unix:{}/db{}.sock", self.directory.display(), self.number)
     }
 

@@ -41,17 +41,29 @@ pub fn missing() -> Option<String> {
     }
     let programs =
         ["ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-client", "ovsdb-tool", "ip", "nsenter", "setpriv"];
-    let absent = programs.into_iter().find(|program| !folders().any(|folder| folder.join(program).exists()))?;
+    let absent = programs.into_iter().find(|program| found(program).is_none())?;
     Some(format!("{absent} is not installed"))
 }
 
 /// What of OVN this machine lacks.
 pub fn missing_of_ovn() -> Option<String> {
     let programs = ["ovn-nbctl", "ovn-sbctl", "ovn-northd", "ovn-trace"];
-    let absent = programs.into_iter().find(|program| !folders().any(|folder| folder.join(program).exists()));
+    let absent = programs.into_iter().find(|program| found(program).is_none());
     let schemas = ["ovn/ovn-nb.ovsschema", "ovn/ovn-sb.ovsschema"];
     let absent = absent.or_else(|| schemas.into_iter().find(|schema| shared(schema).is_none()))?;
     Some(format!("{absent} is not installed (packages ovn-central, ovn-common)"))
+}
+
+/// Says so, where a test needs OVN and there is none.
+pub fn skipped(name: &str) -> bool {
+    let missing = missing_of_ovn();
+    missing.iter().for_each(|reason| eprintln!("SKIP {name}: {reason}"));
+    missing.is_some()
+}
+
+/// What is started by this name.
+pub fn found(program: &str) -> Option<PathBuf> {
+    folders().map(|folder| folder.join(program)).find(|path| path.exists())
 }
 
 fn folders() -> impl Iterator<Item = PathBuf> {

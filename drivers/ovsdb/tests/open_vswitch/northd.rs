@@ -81,7 +81,7 @@ impl Ovn {
         trace.contains(&format!("inport=\"mp-{}.gateway\"", from.subnet))
     }
 
-    fn ping(&self, from: &Nic, to: &Nic) -> bool {
+    pub fn ping(&self, from: &Nic, to: &Nic) -> bool {
         let hop = if from.subnet == to.subnet { to.mac } else { router_mac(from.subnet) };
         let v4 = format!(
             "eth.dst == {hop} && ip4.src == {} && ip4.dst == {} && ip.ttl == 64 && icmp4.type == 8",
