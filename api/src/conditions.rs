@@ -48,6 +48,8 @@ pub const PARKED: &str = "Parked";
 pub const HOST_VERIFIED: &str = "HostVerified";
 /// The boot option of the DPU's disk was found in the list of the server's firmware. Only where it is looked for before a machine is there.
 pub const BOOT_OPTION_KNOWN: &str = "BootOptionKnown";
+/// Of a Dpu whose server a machine has claimed to be installed by a workflow: then it is there, and false.
+pub const SERVES_HOST: &str = "ServesHost";
 /// The BMC that `spec.bmcRef` names was read on while the DPU's agent answered, with the serial number that is expected.
 pub const BMC_VERIFIED: &str = "BmcVerified";
 /// The host can do nothing to its DPU.

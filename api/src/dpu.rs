@@ -219,7 +219,7 @@ pub struct DpuStatus {
     /// controller.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub went_back_handled: u64,
-    /// Ready, Approved, Parked, HostVerified, BmcVerified, HostRestricted, SharedStorageCredential, OrphansHeld, BootWindow, ExposuresKnown, BootOptionKnown.
+    /// Ready, Approved, Parked, HostVerified, BmcVerified, HostRestricted, SharedStorageCredential, OrphansHeld, BootWindow, ExposuresKnown, BootOptionKnown, ServesHost.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

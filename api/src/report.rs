@@ -24,14 +24,16 @@ use serde::{Deserialize, Serialize};
     doc = "What network boot has seen of a server.",
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Netboot", type_ = "string", json_path = ".status.netboot.stage"),
-    printcolumn(name = "Since", type_ = "date", json_path = ".status.netboot.at"),
-    printcolumn(name = "Guest", type_ = "string", json_path = ".status.guest.address"),
     printcolumn(
         name = "Approved",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Approved")].status"#
     ),
+    printcolumn(name = "Summary", type_ = "string", json_path = ".status.summary"),
+    printcolumn(name = "Since", type_ = "date", json_path = ".status.netboot.at", priority = "1"),
+    printcolumn(name = "Guest", type_ = "string", json_path = ".status.guest.address", priority = "1"),
     printcolumn(name = "Heard", type_ = "date", json_path = ".status.guest.at", priority = "1"),
+    printcolumn(name = "MAC", type_ = "string", json_path = ".status.netboot.macAddress", priority = "1"),
     printcolumn(
         name = "Serial",
         type_ = "string",
@@ -63,6 +65,9 @@ pub struct HardwareReportStatus {
     /// What that agent reported of the server: disks, network interfaces, serial numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<AgentAttributes>,
+    /// The server in a few words: its serial number and its disks, once an agent has reported them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     /// The last agent that asked for this server and was not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<AgentRefused>,
@@ -246,12 +251,11 @@ mod tests {
     const WIDTH: usize = 80;
     const GAP: usize = 3;
     /// The longest that is in each column: of one server that was discovered, of another one that runs.
-    const LONGEST: [(&str, &str); 6] = [
+    const LONGEST: [(&str, &str); 5] = [
         ("Name", "discovery-52-54-00-88-00-07"),
         ("Netboot", "LocalDisk"),
-        ("Since", "23h59m"),
-        ("Guest", "192.168.100.200"),
         ("Approved", "Unknown"),
+        ("Summary", "CZ1234567X, 2 disks, 960 GB"),
         ("State", "provisioning"),
     ];
 

@@ -359,18 +359,16 @@ pub enum HardwareCommand {
         /// Refuse, if the agent of the server has reported another serial number
         #[arg(long, value_name = "TEXT")]
         serial_number: Option<String>,
-        /// Let the server check the change, without making it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        change: HardwareChange,
     },
     /// Try once more to erase the disks of a server that is given back
     Erase {
         /// The Hardware
         #[arg(add = hardware())]
         hardware: String,
-        /// Let the server check the change, without making it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        change: HardwareChange,
     },
     /// Release a server although its disks are not erased
     Release {
@@ -383,10 +381,20 @@ pub enum HardwareCommand {
         /// Do not ask for the Hardware's name
         #[arg(short, long)]
         yes: bool,
-        /// Let the server check the change, without making it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        change: HardwareChange,
     },
+}
+
+/// What every verb that changes a Hardware has.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct HardwareChange {
+    /// Let the API server check the change, without making the change
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the Hardware as it now is (before the controller has acted), or its name
+    #[arg(short, long, value_enum)]
+    pub output: Option<Output>,
 }
 
 fn hardware() -> ArgValueCompleter {

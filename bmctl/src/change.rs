@@ -1,9 +1,9 @@
 //! Changes a machine as `kubectl edit` would: read, change, patch what differs with its resourceVersion, again on a conflict.
 
-use crate::args::{Change, Output};
+use crate::args::Change;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::output::{name_of, structured};
+use crate::output::{changed, dry, name_of};
 use api::BareMetalMachine;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -39,12 +39,6 @@ pub async fn machine(
 
 /// What is printed after a change: `… what it did`, or the object with `-o`.
 pub fn report(machine: &BareMetalMachine, change: &Change, done: &str) -> Result<String, Failure> {
-    match change.output {
-        Some(Output::Name) => Ok(format!("{}\n", name_of(machine))),
-        Some(output @ (Output::Json | Output::Yaml)) => Ok(structured(output, machine)?),
-        _ => {
-            let dry = if change.dry_run { " (server dry run)" } else { "" };
-            Ok(format!("{} {done}{dry}\n", name_of(machine)))
-        }
-    }
+    let told = || format!("{} {done}{}\n", name_of(machine), dry(change.dry_run));
+    Ok(changed(change.output, machine, told)?)
 }

@@ -110,15 +110,15 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         Command::Hardware(HardwareCommand::Get { hardware: names, output }) => {
             hardware::get(cluster, &names, output).await
         }
-        Command::Hardware(HardwareCommand::Approve { hardware: name, bmc, serial_number, dry_run }) => {
+        Command::Hardware(HardwareCommand::Approve { hardware: name, bmc, serial_number, change }) => {
             let approval = hardware::Approval { bmc: bmc.as_deref(), serial_number: serial_number.as_deref() };
-            hardware::approve(cluster, &name, &approval, dry_run).await
+            hardware::approve(cluster, &name, &approval, change).await
         }
-        Command::Hardware(HardwareCommand::Erase { hardware: name, dry_run }) => {
-            hardware::erase(cluster, &name, dry_run).await
+        Command::Hardware(HardwareCommand::Erase { hardware: name, change }) => {
+            hardware::erase(cluster, &name, change).await
         }
-        Command::Hardware(HardwareCommand::Release { hardware: name, yes, dry_run, with_data: _ }) => {
-            hardware::release(cluster, &name, yes, dry_run).await
+        Command::Hardware(HardwareCommand::Release { hardware: name, yes, change, with_data: _ }) => {
+            hardware::release(cluster, &name, yes, change).await
         }
         Command::Net(NetCommand::Trace(args)) => net::trace(cluster, &args).await,
         Command::Version { .. }

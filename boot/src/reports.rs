@@ -11,7 +11,7 @@ use api::tinkerbell::Hardware;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
-use planner::enrol::{MOST_UNAPPROVED, report_name};
+use planner::enrol::{MOST_UNAPPROVED, report_name, summary};
 use planner::netboot::report::{Sight, add};
 use planner::netboot::{Subject, Verdict, verdict};
 use runtime::clock;
@@ -262,7 +262,8 @@ async fn write_one(world: &World, name: &str, kept: &Kept) -> Result<HardwareRep
             !owners.into_iter().any(is_of_other),
             "HardwareReport '{name}' is of a Hardware that was deleted, and goes with it"
         );
-        let status = kept.added_to(&newest.status.clone().unwrap_or_default());
+        let mut status = kept.added_to(&newest.status.clone().unwrap_or_default());
+        status.summary = status.attributes.as_ref().map(summary);
         if world.write_report(&newest, status.clone()).await?.is_some() {
             return Ok(status);
         }

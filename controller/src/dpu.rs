@@ -64,9 +64,7 @@ pub async fn reconcile(c: &Controller, (_, dpu_name): &Key) -> Result<Next, Erro
                 if let Some(status) = &plan.status {
                     write(c, &o.dpu, status).await?;
                 }
-                if let Some((hardware, record)) =
-                    o.discovery.as_ref().and_then(|seen| seen.hardware.as_ref()).zip(plan.discover.as_ref())
-                {
+                if let Some((hardware, record)) = o.hardware.as_ref().zip(plan.discover.as_ref()) {
                     executor::hosts::claim_for_discovery(c, dpu_name, hardware, record).await?;
                 }
                 return Ok(Next::at(plan.wake_at));
@@ -93,6 +91,8 @@ async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
         true => machine::gather::dpus(c, vec![dpu.clone()]).await?.pop(),
         false => None,
     };
+    let named = dpu.spec.hardware_ref.as_ref().map(|reference| IndexKey::Server(reference.name.clone()));
+    let hardware = named.and_then(|server| c.world.hardware.by(&server).into_iter().next());
     Ok(Observed {
         silent,
         host: if seen.problem.is_some() { Seen::Unknown } else { seen.host },
@@ -105,21 +105,20 @@ async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
         heard: went_back::heard(c, &dpu),
         site: went_back::site(c),
         asked,
-        discovery: c.discover_boot_options.then(|| discovery(c, &dpu)),
+        discovery: c.discover_boot_options.then(|| discovery(c, &dpu, hardware.as_ref())),
+        hardware,
         dpu,
     })
 }
 
 /// What finding its boot option rests on.
-fn discovery(c: &Controller, dpu: &Dpu) -> DiscoverySeen {
-    let server = dpu.spec.hardware_ref.as_ref().map(|reference| IndexKey::Server(reference.name.clone()));
-    let hardware = server.and_then(|server| c.world.hardware.by(&server).into_iter().next());
+fn discovery(c: &Controller, dpu: &Dpu, hardware: Option<&Arc<Hardware>>) -> DiscoverySeen {
     let on = IndexKey::names::<Dpu>("", name(&dpu.metadata));
     let attached = !c.world.disks.by(&on).is_empty() || !c.world.nics.by(&on).is_empty();
-    let busy = hardware.as_ref().and_then(|hardware| machine::gather::servers::busy_with(c, hardware));
+    let busy = hardware.and_then(|hardware| machine::gather::servers::busy_with(c, hardware));
     let named = hardware.iter().map(|hardware| IndexKey::names::<Hardware>("", name(&hardware.metadata)));
     let dpus = named.flat_map(|server| c.world.dpus.by(&server)).collect();
-    DiscoverySeen { hardware, busy, attached, dpus }
+    DiscoverySeen { busy, attached, dpus }
 }
 
 /// The word of silence is not written over a word of the agent before the Lease was read from quorum once more: the agent says that it

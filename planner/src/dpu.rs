@@ -7,7 +7,7 @@ use crate::meta::has_finalizer;
 use crate::observed::{BmcProblem, BmcSeen, DpuSeen};
 use crate::own_bmc::{self, BMC_NOT_READ, PROTOCOL_UNSUPPORTED, unread};
 use crate::seen::Seen;
-use api::conditions::{self, BOOT_OPTION_KNOWN, ConditionStatus};
+use api::conditions::{self, BOOT_OPTION_KNOWN, ConditionStatus, SERVES_HOST};
 use api::dpu::{DpuStatus, PowerDomain, Releasable, VerifiedBmc, VerifiedHost};
 use api::tinkerbell::Hardware;
 use api::{Dpu, labels, names};
@@ -21,6 +21,7 @@ pub(crate) mod eraser;
 mod hold_disk;
 mod orphans;
 pub mod ready;
+mod serves;
 pub mod went_back;
 
 pub use orphans::{OrphanSeen, RaiseEpoch};
@@ -37,6 +38,8 @@ const MISMATCH: &str = "SerialNumberMismatch";
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub dpu: Arc<Dpu>,
+    /// The server that it sits in.
+    pub hardware: Option<Arc<Hardware>>,
     /// Its agent's Lease has not changed for five seconds of the controller's monotonic clock.
     pub silent: bool,
     /// Of the server that it sits in.
@@ -64,7 +67,6 @@ pub struct Observed {
 /// Of the server that a Dpu sits in.
 #[derive(Debug, Clone, Default)]
 pub struct DiscoverySeen {
-    pub hardware: Option<Arc<Hardware>>,
     /// The Workflow, Job or machine that runs there or is about to.
     pub busy: Option<String>,
     /// Something is in the Dpu's namespace.
@@ -160,6 +162,9 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     if let Some(verdict) = &discovery {
         set(BOOT_OPTION_KNOWN, verdict.status, verdict.reason, &verdict.message);
     }
+    if let Some(message) = serves::refused(o) {
+        set(SERVES_HOST, ConditionStatus::False, serves::REASON, &message);
+    }
     let own_bmc = own_bmc::verify(dpu, o.silent, &o.own_bmc);
     if let Some((verified, reason, message)) = own_bmc.as_ref().map(|verdict| &verdict.finding) {
         set(conditions::BMC_VERIFIED, *verified, reason, message);
@@ -230,8 +235,11 @@ fn is_told(status: &Status, before: &DpuStatus) -> bool {
         && status.verified_host == before.verified_host
         && status.went_back_handled == before.went_back_handled
         && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c))
-        // Nobody asks for it any more.
-        && [&status.conditions, &before.conditions].map(|all| conditions::get(all, BOOT_OPTION_KNOWN).is_some()) != [false, true]
+        // What is there only while it has something to say.
+        && [BOOT_OPTION_KNOWN, SERVES_HOST].iter().all(|type_| {
+            let [says, said] = [&status.conditions, &before.conditions].map(|all| conditions::get(all, type_).is_some());
+            says || !said
+        })
 }
 
 /// The condition HostVerified, and what it rests on. That stands in the status until another Hardware or serial number is expected:
@@ -285,6 +293,7 @@ mod tests {
         let host = power.map_or(Seen::Unknown, |power| Seen::Fresh(HostObserved::with_power(power)));
         Observed {
             dpu: Arc::new(dpu),
+            hardware: None,
             silent,
             host,
             host_read_at: None,
@@ -300,7 +309,7 @@ mod tests {
         }
     }
 
-    fn word(plan: &Plan, type_: &str) -> String {
+    pub(super) fn word(plan: &Plan, type_: &str) -> String {
         let status = plan.status.as_ref().expect("something is new");
         conditions::get(&status.conditions, type_).map_or("none".into(), |c| format!("{} {}", c.status, c.reason))
     }

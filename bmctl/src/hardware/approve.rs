@@ -1,8 +1,10 @@
 //! `bmctl hardware approve`: an administrator's word that a server that was discovered is one of the inventory's.
 
 use super::{change, refused};
+use crate::args::HardwareChange;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
+use crate::output::{changed, dry, name_of};
 use api::tinkerbell::{Hardware, Machine};
 use api::{HardwareReport, labels};
 use kube::{Api, ResourceExt};
@@ -16,9 +18,14 @@ pub struct Approval<'a> {
     pub serial_number: Option<&'a str>,
 }
 
-pub async fn approve(cluster: &Cluster, name: &str, approval: &Approval<'_>, dry_run: bool) -> Result<String, Failure> {
+pub async fn approve(
+    cluster: &Cluster,
+    name: &str,
+    approval: &Approval<'_>,
+    asked: HardwareChange,
+) -> Result<String, Failure> {
     let mut has_bmc = approval.bmc.is_some();
-    let approved = change(cluster, name, dry_run, async |hardware| {
+    let approved = change(cluster, name, asked.dry_run, async |hardware| {
         if !is_unapproved(hardware) {
             return Err(refused(name, "it is approved: no discovery waits for that"));
         }
@@ -31,9 +38,10 @@ pub async fn approve(cluster: &Cluster, name: &str, approval: &Approval<'_>, dry
         }
         Ok(patch)
     });
-    let (hardware, dry) = approved.await?;
+    let hardware = approved.await?;
     let next = if has_bmc { "" } else { "; it has no BMC yet, and no machine claims it before spec.bmcRef is written" };
-    Ok(format!("{hardware} approved{dry}{next}\n"))
+    let told = || format!("{} approved{}{next}\n", name_of(&hardware), dry(asked.dry_run));
+    Ok(changed(asked.output, &hardware, told)?)
 }
 
 /// The server in front of whoever has read its serial number is the one that has booted.

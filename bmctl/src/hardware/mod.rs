@@ -6,11 +6,11 @@ mod seen;
 
 pub use approve::{Approval, approve};
 
-use crate::args::Output;
+use crate::args::{HardwareChange, Output};
 use crate::cluster::Cluster;
 use crate::dpus::confirm;
 use crate::failure::Failure;
-use crate::output::{list, name_of};
+use crate::output::{changed, dry, list, name_of};
 use crate::table::{Table, age};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, labels};
@@ -80,21 +80,23 @@ fn not_found(cluster: &Cluster, name: &str) -> Failure {
 }
 
 /// One more try of an erasing that failed.
-pub async fn erase(cluster: &Cluster, name: &str, dry_run: bool) -> Result<String, Failure> {
+pub async fn erase(cluster: &Cluster, name: &str, asked: HardwareChange) -> Result<String, Failure> {
     let at = jiff::Timestamp::now().to_string();
-    let asked = change(cluster, name, dry_run, async |hardware| {
+    let erased = change(cluster, name, asked.dry_run, async |hardware| {
         match Record::of(&hardware.metadata).map(|record| record.phase) {
             Some(Phase::Begun) => Ok(annotated(labels::ERASE_REQUESTED_AT, &at)),
             _ => Err(refused(name, "nothing of it is being erased: its disks are erased when its machine is deleted")),
         }
     });
-    asked.await.map(|(hardware, dry)| format!("{hardware} is erased once more, if it has failed{dry}\n"))
+    let hardware = erased.await?;
+    let told = || format!("{} is erased once more, if it has failed{}\n", name_of(&hardware), dry(asked.dry_run));
+    Ok(changed(asked.output, &hardware, told)?)
 }
 
 /// An administrator's word that a server is released with the data on its disks.
-pub async fn release(cluster: &Cluster, name: &str, yes: bool, dry_run: bool) -> Result<String, Failure> {
+pub async fn release(cluster: &Cluster, name: &str, yes: bool, asked: HardwareChange) -> Result<String, Failure> {
     let mut confirmed = yes;
-    let asked = change(cluster, name, dry_run, async |hardware| {
+    let released = change(cluster, name, asked.dry_run, async |hardware| {
         let Some(owner) = annotation(&hardware.metadata, labels::CLAIMED_BY) else {
             return Err(refused(name, "no machine has it: it is free"));
         };
@@ -108,7 +110,9 @@ pub async fn release(cluster: &Cluster, name: &str, yes: bool, dry_run: bool) ->
         }
         Ok(annotated(labels::RELEASE_WITH_DATA, owner))
     });
-    asked.await.map(|(hardware, dry)| format!("{hardware} is released with the data on its disks{dry}\n"))
+    let hardware = released.await?;
+    let told = || format!("{} is released with the data on its disks{}\n", name_of(&hardware), dry(asked.dry_run));
+    Ok(changed(asked.output, &hardware, told)?)
 }
 
 /// A machine that is not being deleted keeps its server, and what is said now would be forgotten by then.
@@ -144,7 +148,7 @@ async fn change(
     name: &str,
     dry_run: bool,
     mut patch: impl AsyncFnMut(&Hardware) -> Result<Value, Failure>,
-) -> Result<(String, &'static str), Failure> {
+) -> Result<Hardware, Failure> {
     let params = PatchParams { dry_run, field_manager: Some("bmctl".to_owned()), ..PatchParams::default() };
     loop {
         let mut found: Vec<Hardware> = all(cluster).await?.into_iter().filter(|one| one.name_any() == name).collect();
@@ -155,7 +159,7 @@ async fn change(
         patch["metadata"]["resourceVersion"] = json!(hardware.resource_version());
         let api: Api<Hardware> = Api::namespaced(cluster.client.clone(), &hardware.namespace().unwrap_or_default());
         match api.patch(name, &params, &Patch::Merge(patch)).await {
-            Ok(changed) => return Ok((name_of(&changed), if dry_run { " (server dry run)" } else { "" })),
+            Ok(changed) => return Ok(changed),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(Failure::from_kube(error, &format!("Hardware '{name}'"), cluster.program)),
         }

@@ -1,4 +1,4 @@
-//! An API server of one machine and one Dpu: gets, lists, patches by UID and resourceVersion, and refuses when told to.
+//! An API server of one machine, one Dpu and one Hardware: gets, lists, patches by UID and resourceVersion, and refuses when told to.
 
 use kube::Client;
 use kube::client::Body;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct State {
     pub machine: Option<Value>,
     pub dpu: Option<Value>,
+    pub hardware: Option<Value>,
     /// What was said of the Dpu, one after the other.
     pub confirmed_down: Vec<Value>,
     /// Objects of the kinds that are operations, as they were made.
@@ -109,6 +110,21 @@ impl State {
         }
         if path.contains("/machine") {
             return self.operation(method, name, query, body);
+        }
+        if path.contains("/hardware") {
+            let there = self.hardware.clone().unwrap_or_default();
+            if *method != http::Method::PATCH {
+                return say(200, &list("HardwareList", &there));
+            }
+            let mut changed = there.clone();
+            for key in ["uid", "resourceVersion"] {
+                assert_eq!(body["metadata"][key], there["metadata"][key], "{key} is a precondition");
+            }
+            json_patch::merge(&mut changed, &body);
+            if !query.contains("dryRun=All") {
+                self.hardware = Some(changed.clone());
+            }
+            return say(200, &changed);
         }
         if path.contains("/dpus") {
             if *method == http::Method::PATCH {

@@ -2,6 +2,7 @@
 //! the real kubectl are the judge `kubectl`'s.
 
 mod fake;
+mod hardware;
 mod help;
 mod net;
 mod verbs;

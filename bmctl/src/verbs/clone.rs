@@ -4,10 +4,10 @@
 
 use super::args::{CloneMachine, Making};
 use super::making;
-use crate::args::{Change, Output};
+use crate::args::Change;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::output::{name_of, structured};
+use crate::output::{changed, dry, name_of};
 use crate::wait;
 use api::conditions::{READY, is_true};
 use api::machine::{BareMetalMachineSpec, Disk, DiskSource, HardwareChoice, Interface, RunStrategy};
@@ -50,14 +50,8 @@ pub async fn run(cluster: &Cluster, args: &CloneMachine) -> Result<String, Failu
     let change = Change { wait: args.wait, timeout: args.timeout, dry_run: args.dry_run, output: args.output };
     let goal = if made.spec.run_strategy == RunStrategy::Halted { wait::Goal::Stopped } else { wait::Goal::Ready };
     wait::after(cluster, &args.name, &change, &goal).await?;
-    match args.output {
-        Some(Output::Name) => Ok(format!("{}\n", name_of(&made))),
-        Some(output @ (Output::Json | Output::Yaml)) => Ok(structured(output, &made)?),
-        _ => {
-            let dry = if args.dry_run { " (server dry run)" } else { "" };
-            Ok(format!("{} cloned from {}{dry}\n", name_of(&made), args.source))
-        }
-    }
+    let told = || format!("{} cloned from {}{}\n", name_of(&made), args.source, dry(args.dry_run));
+    Ok(changed(args.output, &made, told)?)
 }
 
 /// A snapshot of this moment, named after the clone.

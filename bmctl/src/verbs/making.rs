@@ -1,10 +1,9 @@
 //! Makes the object of an operation, follows it to its end, and prints it.
 
 use super::args::Making;
-use crate::args::Output;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::output::{name_of, structured};
+use crate::output::{changed, dry, name_of};
 use crate::watch;
 use api::conditions;
 use api::verbs::{HasPhase, OperationPhase};
@@ -58,14 +57,8 @@ pub async fn make<K: Operation>(cluster: &Cluster, making: &Making, wanted: &K, 
     if making.wait && !making.dry_run {
         follow::<K>(cluster, making, &made.name_any()).await?;
     }
-    match making.output {
-        Some(Output::Name) => Ok(format!("{}\n", name_of(&made))),
-        Some(output @ (Output::Json | Output::Yaml)) => Ok(structured(output, &made)?),
-        _ => {
-            let dry = if making.dry_run { " (server dry run)" } else { "" };
-            Ok(format!("{} {done}{dry}\n", name_of(&made)))
-        }
-    }
+    let told = || format!("{} {done}{}\n", name_of(&made), dry(making.dry_run));
+    Ok(changed(making.output, &made, told)?)
 }
 
 /// Until it is over. Progress goes to standard error, once per new reason.

@@ -1,4 +1,5 @@
 mod bond;
+mod options;
 mod pool;
 mod unserved;
 

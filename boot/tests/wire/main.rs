@@ -1,5 +1,5 @@
 //! The boot service with a real API server, under the rights that the chart gives, and clients that others wrote: busybox's udhcpc
-//! and tftp, curl; in [`origin`] an image of nginx's; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
+//! and tftp, in [`tftp_clients`] others' too, curl; in [`packets`] packets of our own; in [`origin`] an image of nginx's; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
 
 mod current;
 mod graph;
@@ -7,9 +7,12 @@ mod netboot;
 mod networks;
 mod older;
 mod origin;
+mod packets;
 mod references;
+mod renewed;
 mod sessions;
 mod site;
+mod tftp_clients;
 mod wrong_server;
 
 use api::tinkerbell::{Hardware, Template, Workflow};
@@ -22,6 +25,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use site::{ApiServer, US, client, field, path, udhcpc, until};
 use std::path::Path;
+use std::time::Duration;
 
 const INVENTORY: &str = "inventory";
 const SEEDS: &str = "seeds";
@@ -48,6 +52,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     let test = "a_server_boots_and_its_workflow_succeeds";
     if site::clients().is_none() {
         networks::prefetch().await;
+        tftp_clients::prefetch().await;
         origin::prefetch().await;
         references::prefetch();
         if let Err(reason) = site::run_inside(test, &[]) {
@@ -56,7 +61,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
         return;
     }
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let site = match ApiServer::start().await {
+    let mut site = match ApiServer::start().await {
         Ok(site) => site,
         Err(reason) => {
             eprintln!("SKIP {test}: {reason}");
@@ -65,17 +70,22 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     };
     let dir = tempfile::tempdir().expect("a folder");
     prepare(&site).await;
+    renewed::has_few_rights(&site).await;
     let (arguments, log) = (arguments(&dir), path(&dir, "boot.log"));
-    let service = site::boot(&site.kubeconfig, &arguments, US, &log).await;
+    let service = site::boot(&site.of_a_pod, &arguments, US, &log).await;
+    site.renew_token();
     addresses(&dir).await;
     files(test, &site, &dir).await;
+    packets::are_answered_from_the_address_that_was_asked(&dir).await;
+    packets::a_thousand_at_once(&dir, &service, &log).await;
     networks::behind_a_relay(test, &dir, &log).await;
     Box::pin(workflow(&site)).await;
     Box::pin(graph::workflow(&site)).await;
     Box::pin(references::workflows(test, &site)).await;
     Box::pin(older::workflow(test, &site)).await;
     Box::pin(current::workflow(test, &site)).await;
-    drop(service);
+    Box::pin(renewed::workflow(&mut site)).await;
+    ends_at_once(service).await;
     Box::pin(sessions::workflow(&site, &dir, &arguments)).await;
     networks::beside_another_server(test, &site, &dir, arguments).await;
 }
@@ -186,6 +196,7 @@ async fn files(test: &str, site: &ApiServer, dir: &tempfile::TempDir) {
         assert!(fetched.status.success(), "{fetched:?}");
         assert_eq!(std::fs::read(&got).expect("fetched"), vec![7_u8; 40_000]);
     }
+    tftp_clients::read(test, dir, &[7_u8; 40_000]).await;
     let below = format!("{CLAIMED}/ipxe.efi");
     let refused = client(&["busybox", "tftp", "-g", "-r", &below, "-l", &got_text, US]).await;
     assert!(!refused.status.success(), "{refused:?}");
@@ -200,6 +211,12 @@ async fn files(test: &str, site: &ApiServer, dir: &tempfile::TempDir) {
     let (code, script) = curl(&[], &format!("/ipxe/script/{MAC}/auto.ipxe")).await;
     assert_eq!(code, "200");
     assert!(script.starts_with("#!ipxe\n") && script.contains(&format!("worker_id={MAC} hw_addr={MAC} ")), "{script}");
+    let doubled = curl(&[], &format!("//ipxe//script/{MAC}//auto.ipxe")).await;
+    assert_eq!(
+        doubled,
+        ("200".to_owned(), script),
+        "upstream's URLs have double slashes, and iPXE follows no redirect"
+    );
     let kernel = format!("/osie/{MAC}/vmlinuz-x86_64");
     let (code, body) = curl(&[], &kernel).await;
     assert_eq!((code.as_str(), body.len()), ("200", 700_000));
@@ -358,6 +375,18 @@ impl Agent {
         };
         self.0.report_action_status(request).await.map(|_| ())
     }
+}
+
+/// An agent that waits for work is told that it has to ask elsewhere, before the pod's grace period is over.
+async fn ends_at_once(service: site::Running) {
+    let channel = WorkflowServiceClient::connect(format!("http://{US}:42113")).await.expect("connected");
+    let mut waiting = tokio::spawn(async move { Agent(channel).next().await });
+    let held = tokio::time::timeout(Duration::from_millis(500), &mut waiting).await;
+    assert!(held.is_err(), "there is nothing to do, and it waits: {held:?}");
+    let (status, took) = service.stopped().await;
+    assert!(status.success() && took < Duration::from_secs(2), "it ended with {status} after {took:?}");
+    let told = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("at once").expect("it ran");
+    told.expect_err("nobody is there");
 }
 
 async fn workflow(site: &ApiServer) {

@@ -13,6 +13,9 @@ system:serviceaccount:{{ .Release.Namespace }}:metalplane-dpu-agent
 {{- define "metalplane.nodeAgentUser" -}}
 system:serviceaccount:{{ .Release.Namespace }}:metalplane-node-agent
 {{- end }}
+{{- define "metalplane.bootUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:metalplane-boot
+{{- end }}
 {{- /* Root only to open the driver's socket; nothing else of root's. */}}
 {{- define "metalplane.sidecarSecurity" -}}
 runAsUser: 0

@@ -6,6 +6,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::discovery::ApiResource;
 use kube::{Api, Client, Config, ResourceExt};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::net::TcpListener;
@@ -15,12 +16,22 @@ use tempfile::TempDir;
 
 /// Who the agents' pods are.
 const BOOTSTRAP: &str = "system:serviceaccount:metalplane-system:metalplane-dpu-agent";
+/// By which they are known: at first by the one and by its successor, after a renewal by the successor alone.
+const TOKENS: [&str; 2] = ["bootstrap", "renewed"];
 
 pub struct ApiServer {
     pub admin: Client,
     pub kubeconfig: PathBuf,
-    _processes: [Process; 2],
-    _dir: TempDir,
+    /// The same account as a pod has it: the certificate's authority, and the token in a file.
+    pub of_a_pod: PathBuf,
+    port: u16,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    /// kube-apiserver, and how it is started.
+    server: Process,
+    program: PathBuf,
+    flags: Vec<String>,
+    _etcd: Process,
+    dir: TempDir,
 }
 
 /// Killed when dropped.
@@ -78,37 +89,59 @@ impl ApiServer {
                 "--unsafe-no-fsync=true".to_owned(),
             ],
         )?;
-        std::fs::write(path("tokens.csv"), format!("admin,admin,1,system:masters\nbootstrap,{BOOTSTRAP},2\n"))
-            .map_err(|error| error.to_string())?;
-        let server = run(
-            "kube-apiserver",
-            &[
-                format!("--etcd-servers={client}"),
-                "--bind-address=127.0.0.1".to_owned(),
-                // Where there is no default route it does not find one itself. Nobody is there.
-                "--advertise-address=192.0.2.1".to_owned(),
-                format!("--secure-port={port}"),
-                format!("--cert-dir={}", path("certificates")),
-                format!("--token-auth-file={}", path("tokens.csv")),
-                "--authorization-mode=RBAC".to_owned(),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--service-account-key-file={}", path("sa.key")),
-                format!("--service-account-signing-key-file={}", path("sa.key")),
-                "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-            ],
-        )?;
-        let kubeconfig = dir.path().join("bootstrap.kubeconfig");
-        std::fs::write(&kubeconfig, self::kubeconfig(port).to_string()).map_err(|error| error.to_string())?;
-        let admin = admin(&kubeconfig).await;
-        let processes = [etcd, server];
-        let site = Self { admin, kubeconfig, _processes: processes, _dir: dir };
-        until("the API server is ready", async || {
-            let request = http::Request::get("/readyz").body(Vec::new()).expect("a request");
-            site.admin.request_text(request).await.map_err(|error| error.to_string())
-        })
-        .await;
+        let issuer = authority();
+        write(&dir, "ca.crt", &issuer.pem());
+        certify(&dir, &issuer);
+        knows(&dir, &TOKENS);
+        let flags = vec![
+            format!("--etcd-servers={client}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            // Where there is no default route it does not find one itself. Nobody is there.
+            "--advertise-address=192.0.2.1".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--tls-cert-file={}", path("tls.crt")),
+            format!("--tls-private-key-file={}", path("tls.key")),
+            format!("--token-auth-file={}", path("tokens.csv")),
+            "--authorization-mode=RBAC".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", path("sa.key")),
+            format!("--service-account-signing-key-file={}", path("sa.key")),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        ];
+        let server = run("kube-apiserver", &flags)?;
+        let kubeconfig = write(&dir, "bootstrap.kubeconfig", &kubeconfig(port, TOKENS[0]).to_string());
+        write(&dir, "token", TOKENS[0]);
+        let of_a_pod = write(&dir, "pod.kubeconfig", &of_a_pod(port, &dir).to_string());
+        let (admin, program) = (admin(&kubeconfig).await, programs.join("kube-apiserver"));
+        let site = Self { admin, kubeconfig, of_a_pod, port, issuer, server, program, flags, _etcd: etcd, dir };
+        site.wait_ready().await;
         site.install().await;
         Ok(site)
+    }
+
+    async fn wait_ready(&self) {
+        until("the API server is ready", async || {
+            let request = http::Request::get("/readyz").body(Vec::new()).expect("a request");
+            self.admin.request_text(request).await.map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
+    /// The pods' token is renewed, as kubelet does it: before the earlier one ends.
+    pub fn renew_token(&self) {
+        write(&self.dir, "token", TOKENS[1]);
+    }
+
+    /// The API server is started anew, with another certificate of the same authority, and knows the earlier token no more.
+    pub async fn renew_certificates(&mut self) {
+        self.server.0.kill().and_then(|()| self.server.0.wait()).expect("a child can be ended");
+        certify(&self.dir, &self.issuer);
+        knows(&self.dir, &TOKENS[1..]);
+        write(&self.dir, "bootstrap.kubeconfig", &kubeconfig(self.port, TOKENS[1]).to_string());
+        let log = File::create(self.dir.path().join("kube-apiserver-again.log")).expect("a log");
+        let started = Command::new(&self.program).args(&self.flags).stdout(Stdio::null()).stderr(log).spawn();
+        self.server = Process(started.expect("it was started before"));
+        self.wait_ready().await;
     }
 
     /// Applies objects as administrator.
@@ -199,15 +232,54 @@ impl ApiServer {
     }
 }
 
-fn kubeconfig(port: u16) -> Value {
-    let user = |name: &str| json!({"name": name, "user": {"token": name}});
+fn write(dir: &TempDir, name: &str, text: &str) -> PathBuf {
+    let path = dir.path().join(name);
+    std::fs::write(&path, text).unwrap_or_else(|error| panic!("write {}: {error}", path.display()));
+    path
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
+}
+
+/// A certificate and key that are other ones each time.
+fn certify(dir: &TempDir, issuer: &CertifiedIssuer<'static, KeyPair>) {
+    let key = KeyPair::generate().expect("a key");
+    let params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("parameters");
+    write(dir, "tls.crt", &params.signed_by(&key, issuer).expect("a certificate").pem());
+    write(dir, "tls.key", &key.serialize_pem());
+}
+
+/// By whom the API server is asked: an administrator, and the pods by these tokens.
+fn knows(dir: &TempDir, tokens: &[&str]) {
+    let pods: String = tokens.iter().map(|token| format!("{token},{BOOTSTRAP},2\n")).collect();
+    write(dir, "tokens.csv", &format!("admin,admin,1,system:masters\n{pods}"));
+}
+
+fn of_a_pod(port: u16, dir: &TempDir) -> Value {
+    let file = |name: &str| dir.path().join(name);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster":
+            {"server": format!("https://127.0.0.1:{port}"), "certificate-authority": file("ca.crt")}}],
+        "users": [{"name": "pod", "user": {"tokenFile": file("token")}}],
+        "contexts": [{"name": "pod", "context": {"cluster": "test", "user": "pod"}}],
+        "current-context": "pod",
+    })
+}
+
+fn kubeconfig(port: u16, token: &str) -> Value {
+    let user = |name: &str, token: &str| json!({"name": name, "user": {"token": token}});
     let context = |name: &str| json!({"name": name, "context": {"cluster": "test", "user": name}});
     json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "test", "cluster":
             {"server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true}}],
-        "users": [user("admin"), user("bootstrap")],
+        "users": [user("admin", "admin"), user("bootstrap", token)],
         "contexts": [context("admin"), context("bootstrap")],
         "current-context": "bootstrap",
     })

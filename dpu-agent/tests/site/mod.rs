@@ -1,5 +1,6 @@
 //! etcd and a real API server on the loopback, a DPU as it is there, and one in memory whose agent runs in this process.
 
+#[allow(dead_code, reason = "what the boot service's tests alone do with it")]
 pub mod api_server;
 pub mod dpu;
 mod in_cluster;

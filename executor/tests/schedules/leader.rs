@@ -216,6 +216,7 @@ impl Leader {
             let (host, own) = &self.bmcs[&dpu_name];
             let seen = host.seen(self.world.now());
             let observed = planner::dpu::Observed {
+                hardware: None,
                 silent: self.is_silent(&dpu_name),
                 host: if seen.problem.is_some() { Default::default() } else { seen.host },
                 host_read_at: seen.read_at,

@@ -28,7 +28,7 @@ pub(super) struct Verdict {
 /// `None`: nobody asks.
 pub(super) fn judge(o: &Observed, now: Timestamp) -> Option<Verdict> {
     let seen = o.discovery.as_ref()?;
-    let (dpu, hardware) = (&*o.dpu, seen.hardware.as_deref());
+    let (dpu, hardware) = (&*o.dpu, o.hardware.as_deref());
     let verdict =
         |status, reason, message: String| Some(Verdict { status, reason, message, begins: None, again: None });
     let waits = |message: String| verdict(ConditionStatus::Unknown, "NotLookedFor", message);
@@ -150,15 +150,14 @@ mod tests {
         let mut hardware = Hardware::default();
         hardware.metadata.name = Some("server-1".to_owned());
         hardware.spec.bmc_ref = Some(TypedLocalObjectReference { name: "server-1".to_owned(), ..Default::default() });
-        o.discovery = Some(DiscoverySeen { hardware: Some(Arc::new(hardware)), ..DiscoverySeen::default() });
+        (o.hardware, o.discovery) = (Some(Arc::new(hardware)), Some(DiscoverySeen::default()));
         o
     }
 
     fn annotate(o: &mut Observed, key: &str, value: &str) {
-        let seen = o.discovery.as_mut().expect("asked for");
-        let mut hardware = Hardware::clone(seen.hardware.as_ref().expect("there"));
+        let mut hardware = Hardware::clone(o.hardware.as_ref().expect("there"));
         hardware.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
-        seen.hardware = Some(Arc::new(hardware));
+        o.hardware = Some(Arc::new(hardware));
     }
 
     fn word(o: &Observed) -> (&'static str, bool) {
@@ -203,7 +202,9 @@ mod tests {
         assert_eq!(seen(|seen| seen.attached = true), ("NotLookedFor", false));
         assert_eq!(seen(|seen| seen.dpus = vec![other(true)]), ("NotLookedFor", false), "they would take turns");
         assert_eq!(seen(|seen| seen.dpus = vec![other(false)]), ("Discovering", true), "no machine is given that one");
-        assert_eq!(seen(|seen| seen.hardware = None), ("NotLookedFor", false));
+        let mut o = site();
+        o.hardware = None;
+        assert_eq!(word(&o), ("NotLookedFor", false));
         let told = |change: fn(&mut Dpu)| {
             let mut o = site();
             let mut dpu = Dpu::clone(&o.dpu);

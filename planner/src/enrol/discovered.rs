@@ -73,9 +73,14 @@ pub struct LocalDisk<'a> {
 }
 
 impl LocalDisk<'_> {
+    /// As the agent tells it.
+    pub fn size(&self) -> &str {
+        self.seen.size.as_deref().unwrap_or_default()
+    }
+
     /// `None`: the agent has rounded it, as upstream's does.
     pub fn bytes(&self) -> Option<u64> {
-        self.seen.size.as_deref()?.parse().ok()
+        self.size().parse().ok()
     }
 
     /// `device` of an inventory, whoever wrote it.

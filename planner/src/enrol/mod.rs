@@ -8,6 +8,7 @@
 //! | `enrolled.rs` | the Workflow of an agent that has none |
 //! | `unserved.rs` | fields of a Hardware that nothing serves |
 //! | `rules.rs` | which WorkflowRuleSet is for a server |
+//! | `summary.rs` | a server in a few words |
 //!
 //! A Hardware that was discovered is nobody's to claim before it was approved (the label `metalplane.io/unapproved`), and counts for
 //! nothing beside one of the same server that somebody has written down. Whatever a stranger
@@ -17,12 +18,14 @@
 mod discovered;
 mod enrolled;
 mod rules;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod unserved;
 
 pub use discovered::{is_unapproved, local_disks, report_name};
 pub use enrolled::workflow_name;
+pub use summary::summary;
 
 use crate::event::{self, Event};
 use crate::meta::name;

@@ -29,6 +29,7 @@ mod registry;
 mod shared_power;
 mod shown;
 mod subnets;
+mod states;
 mod turns;
 mod verbs;
 mod vpc_pods;

@@ -4,6 +4,7 @@
 
 use super::erased::{is_reported, is_zero};
 use super::machine::{self, BOOT, SOON};
+use super::states::Shown;
 use anyhow::{Context, Result, ensure};
 use api::labels;
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
@@ -67,6 +68,9 @@ async fn discovered(site: &Site, namespace: &str) -> Result<()> {
     let key = report["status"]["session"]["key"].as_str().unwrap_or_default();
     ensure!(key.starts_with("sha256:"), "its installer was known by a key: {report}");
     let serial = report["status"]["attributes"]["product"]["serialNumber"].as_str().context("a serial number")?;
+    let shown = site.kubectl(&["get", "hwr", &hardware, "-n", INVENTORY_NAMESPACE]).await?;
+    ensure!(shown.contains(&format!("{serial}, 1 disk, ")), "serial number and disks are seen: {shown}");
+    ensure!(shown.lines().all(|line| line.trim_end().len() <= 80), "within 80 columns: {shown}");
     let waits = conditions(&report).find(|c| c["type"] == "Approved").map(|c| c["reason"].clone());
     ensure!(waits == Some("HardwareNotApproved".into()), "{report}");
 
@@ -146,12 +150,14 @@ async fn by_workflow(site: &Site) -> Result<()> {
     let server = site.server(SERVER);
     ensure!(server.host()?.is_none(), "the server is off before the Workflow");
     let from = server.guest().printed().len();
+    let shown = Shown::of(site, "install-u03")?;
     site.apply(&format!("{}---{}", template(site, INVENTORY_NAMESPACE).await?, workflow()?)).await?;
     until("the Workflow has succeeded", BOOT, async || {
         let (state, status) = state().await?;
         Ok(if state == "SUCCESS" { Ok(()) } else { Err(status) })
     })
     .await?;
+    shown.goes_from_pending_to_success(SOON).await?;
     // The override was for once: the restart is from the disk, and the seed that the Workflow wrote gives the guest its name.
     server.guest().line("the installed system is up", from, BOOT, |line| line == BOOTED).await?;
     answers(site).await?;
@@ -202,6 +208,10 @@ async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
     ensure!(!told.contains(USER_DATA), "user data stands in an object that is no Secret");
     let status = machine::status(site, namespace, "bm-03").await?;
     ensure!(status["bootStrategy"] == "Workflow" && status["install"]["phase"] == "Done", "{status}");
+    let forged =
+        ["annotate", "--overwrite", "hardware", HARDWARE, "-n", INVENTORY_NAMESPACE, "metalplane.io/install=2/Begun/x"];
+    let forged = site.kubectl(&forged).await;
+    ensure!(forged.is_err_and(|error| format!("{error:#}").contains("is the controller's")), "nobody else installs it");
     is_first(site, &status).await?;
     is_seen(site, namespace).await
 }

@@ -1,6 +1,6 @@
 //! Tinkerbell's place: our definitions against those that controller-gen makes from upstream's types, the bytes of both generations of its
 //! agent protocol, its own `virtual-worker` and its agent of today, with a containerd, against `boot` under a real API server, a server
-//! that installs itself, manifests as Tinkerbell's users write them through their states by the real kubectl, and templates
+//! that installs itself, a Job on a BMC of sushy-tools, manifests as Tinkerbell's users write them through their states by the real kubectl, and templates
 //! as Go's own text/template with sprig renders them.
 
 use super::{Bench, Judge, Verdict, cases};
@@ -18,6 +18,7 @@ fn run(bench: &Bench) -> Result<Verdict> {
         ("planner", "templates", None),
         ("boot", "wire", None),
         ("tests", "end_to_end", Some("netboot")),
+        ("tests", "end_to_end", Some("jobs::")),
     ] {
         report.push_str(&format!("cargo xtask test --no-checks --package {package} {}\n", filter.unwrap_or_default()));
         let of_it = |case: &test::Case| filter.is_none_or(|filter| case.name.contains(filter));

@@ -92,6 +92,8 @@ pub fn run_inside(test: &str, variables: &[(&str, &Path)]) -> Result<(), String>
     }
     for (name, interface, address) in [
         (server, "lo", ""),
+        // The first is what the kernel would answer from by itself.
+        (server, "br-prov", "10.88.0.253/24"),
         (server, "br-prov", "10.88.0.1/24"),
         (server, "up0", "10.90.0.1/30"),
         (clients, "lo", ""),
@@ -149,6 +151,22 @@ impl Drop for Running {
 }
 
 impl Running {
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Asked to end, as kubelet asks: with what it ended, and after how long.
+    pub async fn stopped(mut self) -> (std::process::ExitStatus, Duration) {
+        let began = std::time::Instant::now();
+        let asked = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().expect("kill starts");
+        assert!(asked.success(), "{asked}");
+        let status = until("it ends", async || {
+            self.0.try_wait().map_err(|error| error.to_string())?.ok_or_else(|| "it runs".to_owned())
+        })
+        .await;
+        (status, began.elapsed())
+    }
+
     /// What it says goes to `log`.
     pub fn start(command: &mut Command, log: &Path) -> Self {
         let log = File::create(log).expect("a log");
@@ -157,9 +175,13 @@ impl Running {
     }
 }
 
+/// The root file system cannot be written to, as in the chart's pod: a disk that is full is nothing to it.
+const READ_ONLY: &str = "mount --make-rprivate / && mount -o remount,ro,bind / && exec \"$0\" \"$@\"";
+
 /// The boot service as it is shipped, in the first namespace: started, and listening at its address `own`.
 pub async fn boot(kubeconfig: &Path, arguments: &[String], own: &str, log: &Path) -> Running {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_boot"));
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", READ_ONLY, env!("CARGO_BIN_EXE_boot")]);
     command.arg(format!("--kubeconfig={}", kubeconfig.display())).args(arguments);
     let service = Running::start(command.args(["--log-filter=info,boot=debug"]).env("NO_COLOR", "1"), log);
     until("the boot service listens", async || {
@@ -224,9 +246,17 @@ pub async fn dnsmasq(program: &(PathBuf, BTreeMap<String, String>), log: &Path) 
 
 /// A command in the clients' namespace.
 pub async fn client(words: &[&str]) -> Output {
-    let namespace = clients().expect("inside");
+    within(&clients().expect("inside"), words).await
+}
+
+/// A command in the neighbour's namespace.
+pub async fn beside(words: &[&str]) -> Output {
+    within(&std::env::var(NEIGHBOUR).expect("inside"), words).await
+}
+
+async fn within(namespace: &str, words: &[&str]) -> Output {
     let mut command = tokio::process::Command::new("ip");
-    let output = command.args(["netns", "exec", &namespace]).args(words).kill_on_drop(true).output();
+    let output = command.args(["netns", "exec", namespace]).args(words).kill_on_drop(true).output();
     output.await.expect("a client can be started")
 }
 

@@ -1,5 +1,6 @@
 //! A machine on a server without a DPU: its BMC and firmware, and an agent that runs Workflows by the very functions that `boot` calls.
 
+mod assigned;
 mod cases;
 mod disks;
 mod erase;

@@ -8,12 +8,14 @@
 //! | [`refusals`] | what is wrong is refused with its path and what to write; what is immutable says so |
 //! | [`life`] | apply, wait, describe, patch, server-side apply, selectors, delete |
 //! | [`policies`] | what an agent's token may do, and what only the controller may |
+//! | [`inventory`] | what the controller alone writes at a Hardware, what others write there, what the account of `boot` may |
 //! | [`plugin`] | `kubectl bm`, and its completion |
 //!
 //! No controller runs in that session: what it would write is written by hand, so that each step has one outcome. Last, on a whole
 //! site, a machine's life by kubectl and what kubectl shows of it, as controller and agents write it (`end_to_end/{life,shown}.rs`).
 
 mod fields;
+mod inventory;
 mod life;
 mod plugin;
 mod policies;
@@ -51,6 +53,7 @@ fn run(bench: &Bench) -> Result<Verdict> {
     fields::run(&mut session)?;
     refusals::run(&mut session);
     policies::run(&mut session)?;
+    inventory::run(&mut session);
     plugin::run(bench.root, &mut session)?;
     life::end(&mut session);
     site.end()?;
@@ -89,14 +92,15 @@ fn built(root: &Path, module: &str) -> Result<PathBuf> {
 /// Definitions and policies as a user installs them, without the programs.
 fn install(root: &Path, helm: &Path, session: &mut Session) -> Result<()> {
     let charts = root.join("charts");
-    for (chart, values) in [
-        ("metalplane-crds", vec![]),
-        ("metalplane", vec!["controller.enabled", "agent.enabled", "csi.enabled", "filePool.enabled"]),
-    ] {
+    let without = ["controller.enabled", "agent.enabled", "csi.enabled", "filePool.enabled"];
+    let without = without.map(|value| format!("{value}=false"));
+    // For the rights of its account: nothing runs, for there is no node.
+    let boot = ["boot.enabled=true", "boot.addresses={192.0.2.1}"].map(str::to_owned);
+    for (chart, values) in [("metalplane-crds", vec![]), ("metalplane", [&without[..], &boot].concat())] {
         let mut command = Command::new(helm);
         command.args(["upgrade", "--install", chart]).arg(charts.join(chart));
         command.args(["--namespace", "metalplane-system", "--create-namespace"]);
-        command.args(values.iter().map(|value| format!("--set={value}=false")));
+        command.args(values.iter().map(|value| format!("--set={value}")));
         let said = session.other(command, &format!("helm upgrade --install {chart} charts/{chart}"))?;
         ensure!(said.code == 0, "the chart {chart}: {}", said.all());
     }

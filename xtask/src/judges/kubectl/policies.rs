@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const SYSTEM: &str = "metalplane-system";
-const CONTROLLER: &str = "--as=system:serviceaccount:metalplane-system:metalplane-controller";
+pub(super) const CONTROLLER: &str = "--as=system:serviceaccount:metalplane-system:metalplane-controller";
 const OTHER_NAMESPACE: &str = "metalplane-dpu-dpu-2";
 
 pub(super) fn run(session: &mut Session) -> Result<()> {
@@ -193,8 +193,8 @@ fn works(session: &mut Session, agent: &Path) {
     }
 }
 
-/// As the agent writes a status: one PATCH, without reading it first.
-const STATUS: [&str; 7] =
+/// As our programs write a status: one PATCH, without reading it first.
+pub(super) const STATUS: [&str; 7] =
     ["apply", "--server-side", "--force-conflicts", "--subresource=status", "--validate=ignore", "-f", "-"];
 
 fn status(kind: &str, name: &str, field: &str) -> String {

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 pub(super) const DPU_NAMESPACE: &str = "metalplane-dpu-dpu-1";
 const WIDTH: usize = 80;
+/// As discovery names a server.
+const DISCOVERED: &str = "discovery-52-54-00-88-00-07";
 const UID: &str = "0d7e1f52-6b1c-4f0e-9d5c-3f2b8a7c1e55";
 
 /// The attachment that later steps use.
@@ -25,7 +27,11 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     shows(session, "get cmi", &["get", "cmi"], &["ubuntu-24-04", "False", "Importing"]);
     shows(session, "get dpu", &["get", "dpu"], &["dpu-1", "True", "rack1-u07", "Standby", "true"]);
     shows(session, "get hp", &["get", "hp", "-n", "metalplane-inventory"], &["default", "Keep"]);
-    shows(session, "get hwr", &["get", "hwr"], &["rack1-u07", "LocalDisk", "10.88.100.103", "False"]);
+    let summary = "J1234567, 2 disks, 960 GB";
+    let parts = ["rack1-u07", "LocalDisk", "True", DISCOVERED, "Agent", "False", summary];
+    shows(session, "get hwr", &["get", "hwr"], &parts);
+    let wide = ["get", "hwr", "-o", "wide"];
+    session.works("get hwr -o wide says what is heard", &wide, None, &["10.88.100.103", "MAC", "J1234567"]);
     shows(session, "get vh", &["get", "vh"], &["vh-", "dpu-1", "3"]);
     shows(session, "get da", &["get", "da", "-n", DPU_NAMESPACE], &["bm-01-root-", "root", "Attached"]);
     shows(session, "get na", &["get", "na", "-n", DPU_NAMESPACE], &["bm-01-eth0-", "eth0", "Attached"]);
@@ -153,13 +159,20 @@ fn objects() -> Vec<Value> {
             "status": {"observedGeneration": 1, "phase": "Running", "sourceHardwareName": "rack1-u07",
                 "targetHardwareName": "rack1-u08", "startedAt": "2026-01-01T00:00:00.000000Z",
                 "conditions": [condition("Complete", "False", "Moving")]}}),
+        json!({"apiVersion": api, "kind": "HardwareReport", "metadata": {"name": DISCOVERED, "namespace": "default"},
+            "spec": {}, "status": {
+                "netboot": {"stage": "Agent", "at": "2026-01-01T00:00:00.000000Z", "beganAt": "2026-01-01T00:00:00.000000Z",
+                    "macAddress": "52:54:00:88:00:07"},
+                "attributes": {"product": {"serialNumber": "J1234567"}}, "summary": "J1234567, 2 disks, 960 GB",
+                "conditions": [condition("Approved", "False", "HardwareNotApproved")]}}),
         json!({"apiVersion": api, "kind": "HardwareReport", "metadata": {"name": "rack1-u07", "namespace": "default"},
             "spec": {}, "status": {
                 "netboot": {"stage": "LocalDisk", "at": "2026-01-01T00:00:00.000000Z", "beganAt": "2026-01-01T00:00:00.000000Z",
                     "macAddress": "02:00:00:00:00:09", "firmware": "PXE of UEFI (x86-64)", "message": "it is installed"},
                 "guest": {"address": "10.88.100.103", "macAddress": "02:00:00:00:00:09", "by": "Dhcp",
                     "at": "2026-01-01T00:00:00.000000Z"},
-                "identity": {"uuid": UID}, "conditions": [condition("Approved", "False", "HardwareNotApproved")]}}),
+                "identity": {"uuid": UID}, "summary": "K7654321, 1 disk, 3.8 TB",
+                "conditions": [condition("Approved", "True", "Approved")]}}),
         json!({"apiVersion": api, "kind": "VolumeHold",
             "metadata": {"name": names::hold("csi.metalplane.io", "default/0d7e1f52")},
             "spec": {"driver": "csi.metalplane.io", "volumeHandle": "default/0d7e1f52", "holder": holder, "epoch": 3}}),

@@ -1,6 +1,8 @@
 //! The chart's values for DPUs and for OVN, rendered by helm as it is: what is accepted reaches the program, whose own flags and wiring take it;
 //! what is not is refused by name.
 
+mod rights;
+
 use clap::Parser;
 use dpu_agent::args::{Args, DisksBy, NicsBy};
 use serde_json::Value;
