@@ -4,11 +4,11 @@ use super::Simulation;
 use super::api::store::Event;
 use super::life::{MACHINES, condition, is_clean};
 use super::netboot::{HARDWARE, Servers, interfaces};
-use super::simulation::{INVENTORY, USER};
+use super::secrets;
+use super::simulation::{INVENTORY, SEEDS, USER};
 use api::labels;
 use planner::host::{Medium, PowerState};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ tasks:
   - name: install
     worker: "{{.device_1}}"
     actions:
-      - {name: write, image: image2disk, timeout: 300}
+      - {name: write, image: image2disk, timeout: 300, environment: {IMG_URL: "http://images.example/debian.raw?signature=2b9e44f1"}}
       - {name: restart, image: reboot, timeout: 60}
 "#;
 
@@ -106,8 +106,46 @@ pub async fn life_without_api_server(s: &Simulation, reached: impl Fn() -> bool)
     lived.and(if was_reset { Err("an agent that could not be heard was reset".to_owned()) } else { Ok(()) })
 }
 
+/// The same where the machine is paused for five minutes once `reached` is so: nothing is sent to the BMC meanwhile.
+pub async fn life_paused(s: &Simulation, reached: impl Fn() -> bool) -> Result<(), String> {
+    let fate = async |_: &Servers| {
+        pause(s, true);
+        tokio::time::sleep(UNDER_WAY).await;
+        let before = sent(s);
+        tokio::time::sleep(AWAY - UNDER_WAY).await;
+        let after = sent(s);
+        pause(s, false);
+        match after == before {
+            true => Ok(()),
+            false => Err(format!("sent while it is paused: {:?}\n{}", &after[before.len()..], s.story())),
+        }
+    };
+    life_with(s, Duration::ZERO, fate, &reached, &reached).await
+}
+
+/// Of a machine that no longer exists nothing is.
+fn pause(s: &Simulation, paused: bool) {
+    if s.machine("bm-03").is_none() {
+        return;
+    }
+    let value = if paused { json!("true") } else { Value::Null };
+    s.change(MACHINES, USER, "bm-03", |machine| {
+        machine["metadata"]["annotations"][labels::PAUSED] = value;
+        if let Some(annotations) = machine["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|_, value| !value.is_null());
+        }
+    });
+}
+
+/// What the BMC of the server was told.
+fn sent(s: &Simulation) -> Vec<String> {
+    let of_bmc = format!("{} ", s.scene.hosts[0].name);
+    let journal = s.scene.journal().into_iter();
+    journal.map(|effect| effect.what).filter(|what| what.starts_with(&of_bmc)).collect()
+}
+
 /// A life in which `fate` comes once `is_due`. It is wrong if `reached` is never so.
-async fn life_with(
+pub(super) async fn life_with(
     s: &Simulation,
     silent: Duration,
     fate: impl AsyncFnOnce(&Servers) -> Result<(), String>,
@@ -140,7 +178,7 @@ type Deletion<'a> = Option<(&'a dyn Fn() -> bool, Cascade)>;
 
 async fn lived_on(s: &Simulation, on: &Servers, silent: Duration, deleted: Deletion<'_>) -> Result<(), String> {
     s.change(POLICIES, INVENTORY, "default", |policy| policy["spec"]["releasePolicy"]["localDisks"] = json!("Erase"));
-    let lived = lives(s, silent, deleted).await;
+    let lived = lives(s, silent, deleted).await.and_then(|()| secrets::stay(s));
     match on.disks[0].is_dirty.load(Ordering::Relaxed) {
         true => lived.and(Err(format!("the server was released with its data\n{}", s.story()))),
         false => lived,
@@ -154,6 +192,10 @@ pub fn furnish(s: &Simulation, count: usize) {
         s.delete("metalplane.io/dpus", "", &host.dpu_name);
         s.change(HARDWARE, INVENTORY, &host.name, |server| server["spec"]["interfaces"] = interfaces(number));
     }
+    create_template(s);
+}
+
+pub(super) fn create_template(s: &Simulation) {
     let template = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template",
         "metadata": {"name": "debian"}, "spec": {"data": TEXT}});
     s.create(TEMPLATES, USER, template);
@@ -168,7 +210,9 @@ pub fn machine(name: &str) -> Value {
 /// `silent`: nothing is to be seen of the installation for so long.
 async fn lives(s: &Simulation, silent: Duration, deleted: Deletion<'_>) -> Result<(), String> {
     furnish(s, 1);
-    s.create(MACHINES, USER, machine("bm-03"));
+    let mut machine = machine("bm-03");
+    machine["spec"]["cloudInit"] = json!({"source": "Metadata", "userData": secrets::USER_DATA});
+    s.create(MACHINES, USER, machine);
     tokio::time::sleep(silent).await;
     if let Some((once, cascade)) = deleted {
         s.until("it is so far", |s| once() || is_running(s)).await?;
@@ -192,7 +236,7 @@ fn is(s: &Simulation, state: &str) -> bool {
     s.machine("bm-03").is_some_and(|machine| machine["status"]["state"] == state)
 }
 
-fn is_running(s: &Simulation) -> bool {
+pub(super) fn is_running(s: &Simulation) -> bool {
     let ready = s.machine("bm-03").is_some_and(|machine| condition(&machine, "Ready") == "True");
     ready && is(s, "Running") && s.scene.hosts[0].power() == PowerState::On
 }
@@ -205,8 +249,11 @@ async fn delete(s: &Simulation, silent: Duration, cascade: Cascade) -> Result<()
     }
     tokio::time::sleep(silent).await;
     let left = |s: &Simulation| {
-        let in_inventory = |object: &Arc<Value>| object["metadata"]["namespace"] == INVENTORY;
-        s.scene.server.list(WORKFLOWS).len() + s.scene.server.list(TEMPLATES).iter().filter(|t| in_inventory(t)).count()
+        let count = |resource: &str, namespace: &str| {
+            let all = s.scene.server.list(resource);
+            all.iter().filter(|object| object["metadata"]["namespace"] == namespace).count()
+        };
+        count(WORKFLOWS, INVENTORY) + count(TEMPLATES, INVENTORY) + count("secrets", SEEDS)
     };
     s.until("nothing is left", |s| left(s) == 0 && is_clean(s)).await?;
     match s.scene.hosts[0].power() {

@@ -25,7 +25,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 const REPLICAS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 88, 0, 1), Ipv4Addr::new(10, 88, 0, 2)];
 /// Where ISO images come from whose Hardware names none.
-pub const IMAGE: &str = "http://images.example/installer.iso";
+pub const IMAGE: &str = "http://images.example/installer.iso?signature=2b9e44f1";
 const RESTART: Duration = Duration::from_secs(1);
 /// Of a connection, on its way.
 const ROOM: usize = 64 << 10;

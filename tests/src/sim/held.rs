@@ -8,17 +8,16 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Addresses of Subnets that are in rows of OVN, and addresses that it translates, without a hold.
-pub fn unheld(scene: &Scene) -> Vec<String> {
-    let rows = scene.north_bound.rows();
+pub fn unheld(scene: &Scene, rows: &[Row]) -> Vec<String> {
     let text = |row: &Row, column: &str| match row.columns.get(column) {
         Some(Cell::Text(text)) => text.clone(),
         _ => String::new(),
     };
     let mut used: Vec<(String, String)> = Vec::new();
-    for row in &rows {
+    for row in rows {
         let (of, own) = (row.id.name(), |column: &str| text(row, column));
         match row.table {
-            // An agent of before there were holds may have a port; what it has beside its own is of now.
+            // Beside its own, of which `once.rs` has it.
             Table::LogicalSwitchPort => {
                 let beside = own("port_security");
                 let beside = beside.strip_prefix(&own("addresses")).unwrap_or_default();

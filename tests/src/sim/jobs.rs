@@ -5,8 +5,9 @@ use super::bare::{TEMPLATES, WORKFLOWS};
 use super::boot::IMAGE;
 use super::life::{MACHINES, condition, is_clean, machine, runs};
 use super::netboot::{HARDWARE, Servers, interfaces, mac};
+use super::secrets;
 use super::simulation::{INVENTORY, USER};
-use planner::host::{MediaUrl, Medium, PowerAction, PowerState};
+use planner::host::{Lack, MediaUrl, Medium, PowerAction, PowerState};
 use serde_json::{Value, json};
 
 pub const JOBS: &str = "bmc.tinkerbell.org/jobs";
@@ -46,7 +47,8 @@ fn wrong(s: &Simulation, what: &str) -> Result<(), String> {
 
 pub async fn life(s: &Simulation) -> Result<(), String> {
     let _servers = Servers::start(&s.scene, 1);
-    lives(s).await
+    lives(s).await?;
+    secrets::stay(s)
 }
 
 async fn lives(s: &Simulation) -> Result<(), String> {
@@ -99,6 +101,21 @@ async fn workflows(s: &Simulation) -> Result<(), String> {
         return wrong(s, "the medium was not ejected");
     }
     Ok(())
+}
+
+/// A Workflow that boots its server from a virtual medium, where the BMC has no drive: it fails, and says why.
+pub async fn without_a_drive(s: &Simulation) -> Result<(), String> {
+    let _servers = Servers::start(&s.scene, 1);
+    s.scene.hosts[0].lacks(&[Lack::VirtualMedia]);
+    prepare(s);
+    create(s, "isoboot", &json!({"bootMode": "isoboot", "isoURL": IMAGE, "toggleAllowNetboot": true}));
+    let status =
+        |s: &Simulation| s.scene.server.get(WORKFLOWS, INVENTORY, "isoboot").unwrap_or_default()["status"].clone();
+    s.until("the Workflow has failed", |s| status(s)["state"] == "FAILED").await?;
+    if !status(s)["conditions"].to_string().contains("BootJobFailed") {
+        return wrong(s, &format!("it does not say why: {}", status(s)));
+    }
+    secrets::stay(s)
 }
 
 /// A Template, and the server that its Workflows are for.

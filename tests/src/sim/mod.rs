@@ -22,6 +22,8 @@
 //! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
 //! | `events.rs` | what users are told of NICs |
 //! | `drawn/` | networks drawn by dice, in any order |
+//! | `held.rs`, `once.rs` | who has which address, at every moment |
+//! | `in_force.rs` | what is said to be in force, at every moment |
 //! | `foreign.rs` | rows of others in OVN |
 //! | `elsewhere.rs` | hosts that do not boot from their boot disk |
 //! | `leftovers.rs` | what a machine that is gone has left |
@@ -29,14 +31,19 @@
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
 //! | `says_why/` | what an object of the network lacks is said, and heals, at once |
+//! | `lagging.rs` | a chassis that has stopped, while everything changes |
+//! | `emptied.rs`, `unresponsive.rs` | an empty database in the place of OVN's; a DPU that does not answer, and its NIC's address |
 //! | `counted.rs` | what a controller counts of it |
 //! | `token.rs` | the token of OVN after a restore of etcd |
 //! | `shared.rs` | one address is at one port; virtual IPs |
 //! | `boot.rs` | replicas of the boot service, and their network |
 //! | `netboot.rs` | a server without a DPU: its firmware, the installer, the system on its disk |
 //! | `bare.rs` | a machine on such a server |
+//! | `meddled.rs` | the same, while somebody deletes what it rests on |
+//! | `auto.rs` | a machine that could be installed, on a server whose DPU is unwell |
 //! | `runs.rs` | Workflows on servers that no machine has |
 //! | `capt.rs` | the same, as Cluster API's provider for Tinkerbell makes them |
+//! | `secrets.rs` | what nobody is told, wherever it might be |
 //! | `choice.rs` | machines that find no server |
 //! | `dismissed.rs` | Subnets whose finalizer was taken away by force |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
@@ -52,6 +59,7 @@
 
 pub mod addresses;
 pub mod api;
+pub mod auto;
 pub mod bare;
 pub mod bmc_objects;
 mod bmcs;
@@ -64,6 +72,7 @@ pub mod csi;
 pub mod dismissed;
 pub mod drawn;
 pub mod elsewhere;
+pub mod emptied;
 pub mod erased;
 pub mod events;
 pub mod faults;
@@ -71,16 +80,20 @@ mod foreign;
 mod groups;
 mod held;
 pub mod host;
+mod in_force;
 pub mod jobs;
 pub mod kubelet;
+pub mod lagging;
 pub mod leftovers;
 pub mod life;
 pub mod limits;
 pub mod lives;
+pub mod meddled;
 pub mod netboot;
 pub mod network;
 pub mod new_server;
 mod north_bound;
+mod once;
 pub mod orphans;
 mod parts;
 pub mod passing;
@@ -90,6 +103,7 @@ mod restarts;
 pub mod runs;
 pub mod says_why;
 pub mod scene;
+pub mod secrets;
 pub mod shared;
 mod signal;
 pub mod simulation;
@@ -97,6 +111,7 @@ mod storage;
 pub mod token;
 pub mod told;
 pub mod unserved;
+pub mod unresponsive;
 pub mod upkeep;
 pub mod verbs;
 pub mod vlan;

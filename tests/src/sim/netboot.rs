@@ -4,6 +4,7 @@
 use super::boot::Network;
 use super::host::Host;
 use super::scene::Scene;
+use super::secrets;
 use super::simulation::INVENTORY;
 use boot::Reply;
 use dhcproto::v4::{Architecture, DhcpOption, Message, MessageType};
@@ -11,14 +12,15 @@ use dhcproto::{Decodable, Decoder, Encodable};
 use installer::agent::{Action, Actions, Agent, Then};
 use installer::arguments::Arguments;
 use installer::lines::Lines;
+use installer::session::Session;
 use planner::erase;
 use planner::host::BootSource;
 use planner::install::{Phase, Record};
 use proto::tink::AgentAttributes;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -34,6 +36,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Until firmware gives the network up, and between two of its questions.
 const FIRMWARE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_secs(4);
+/// Of the address of a system that runs.
+const RENEWED: Duration = Duration::from_mins(11);
 /// Of the kernel, and of an action.
 const KERNEL: Duration = Duration::from_secs(2);
 const ACTION: Duration = Duration::from_secs(3);
@@ -47,6 +51,10 @@ pub struct Disk {
     pub is_dirty: AtomicBool,
     /// UIDs of the Workflows whose image was written.
     written: Mutex<BTreeSet<String>>,
+    /// How many more installations somebody has asked for.
+    asked: AtomicUsize,
+    /// What cloud-init of the system on it reads.
+    seed: Mutex<BTreeMap<String, Vec<u8>>>,
     /// The longest that its installer was without work, before its first action or between two.
     longest_wait: Mutex<Duration>,
 }
@@ -54,6 +62,15 @@ pub struct Disk {
 impl Disk {
     pub fn longest_wait(&self) -> Duration {
         *lock(&self.longest_wait)
+    }
+
+    /// Somebody asks for one more installation.
+    pub fn is_asked_for(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn seed(&self) -> BTreeMap<String, Vec<u8>> {
+        lock(&self.seed).clone()
     }
 
     /// The installer waits since then, and has work now.
@@ -85,6 +102,7 @@ pub struct Servers {
 impl Servers {
     /// The first hosts of the scene.
     pub fn start(scene: &Arc<Scene>, count: usize) -> Self {
+        secrets::listen();
         let network = Network::start(scene);
         let disks: Vec<_> = (0..count).map(|_| Arc::<Disk>::default()).collect();
         let one = |(number, disk): (usize, &Arc<Disk>)| {
@@ -98,6 +116,12 @@ impl Servers {
     /// Every replica of the boot service dies at once, and is started again.
     pub fn lose_boot(&self) {
         self.network.dies();
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        secrets::ignore();
     }
 }
 
@@ -186,19 +210,22 @@ impl Start {
             return;
         }
         tokio::time::sleep(KERNEL).await;
-        // Until somebody hears it.
-        while self.network.dhcp(&request(self.number)).is_empty() {
-            tokio::time::sleep(AGAIN).await;
+        // Until somebody hears it, and again while it runs.
+        loop {
+            let is_heard = !self.network.dhcp(&request(self.number)).is_empty();
+            tokio::time::sleep(if is_heard { RENEWED } else { AGAIN }).await;
         }
     }
 
     async fn installer(&self, arguments: &str) {
         tokio::time::sleep(KERNEL).await;
         let known = Arguments::parse(arguments).expect("the installer's own arguments");
+        // The agent's name, until when it is known by the token, and that.
+        self.scene.has_token(known.worker.rsplit('.').next().unwrap_or_default());
         let from = SocketAddr::from((address(self.number), 40000));
         let (dial, about) = (self.network.dial(from), (attributes(self.number), None));
         let agent = Agent::by(dial, &known.servers, known.pin, known.worker, about).expect("an address");
-        let works = Works { start: self, since: Mutex::new(Instant::now()) };
+        let works = Works { start: self, session: agent.session(), since: Mutex::new(Instant::now()) };
         if agent.serve(&works).await == Then::Restart {
             self.host().resets_itself();
         }
@@ -228,6 +255,7 @@ impl Start {
 
 struct Works<'a> {
     start: &'a Start,
+    session: Option<Session>,
     /// It has had no work since then.
     since: Mutex<Instant>,
 }
@@ -235,9 +263,20 @@ struct Works<'a> {
 impl Actions for Works<'_> {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         self.start.disk.waited(*lock(&self.since));
-        let done = self.start.act(action, lines).await;
+        let done = match action.image.as_str() {
+            "seed" => self.seed().await,
+            _ => self.start.act(action, lines).await,
+        };
         *lock(&self.since) = Instant::now();
         done
+    }
+}
+
+impl Works<'_> {
+    async fn seed(&self) -> Result<Then, String> {
+        let session = self.session.as_ref().ok_or("no session")?;
+        *lock(&self.start.disk.seed) = session.seed().await?;
+        Ok(Then::Next)
     }
 }
 
@@ -252,7 +291,7 @@ impl Start {
                 self.disk.is_dirty.store(true, Ordering::Relaxed);
                 let mut written = lock(&self.disk.written);
                 written.extend(uid);
-                if written.len() > 1 {
+                if written.len() > 1 + self.disk.asked.load(Ordering::Relaxed) {
                     self.scene.violated(format!("installed by {written:?}"));
                 }
             }

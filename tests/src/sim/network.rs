@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const VPCS: &str = "metalplane.io/vpcs";
 pub(super) const SUBNETS: &str = "metalplane.io/subnets";
-const GROUPS: &str = "metalplane.io/securitygroups";
+pub(super) const GROUPS: &str = "metalplane.io/securitygroups";
 pub(super) const VNICS: &str = "metalplane.io/vnics";
 
 /// Long enough for whatever would be done about it.
@@ -163,10 +163,10 @@ async fn tear_down(s: &Simulation) -> Result<(), String> {
     .await
 }
 
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 
 /// Of its newest generation.
-fn is_in_force(s: &Simulation, resource: &str, name: &str) -> bool {
+pub(super) fn is_in_force(s: &Simulation, resource: &str, name: &str) -> bool {
     let object = s.scene.server.get(resource, USER, name).unwrap_or_default();
     let said = object["status"]["conditions"].as_array().into_iter().flatten().any(|said| {
         let is_newest = said["observedGeneration"] == object["metadata"]["generation"];

@@ -5,6 +5,7 @@ use super::bare::{TEMPLATES, WORKFLOWS};
 use super::jobs::JOBS;
 use super::life::is_unclaimed;
 use super::netboot::{HARDWARE, Servers, interfaces, mac};
+use super::secrets;
 use super::simulation::INVENTORY;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,7 +27,9 @@ tasks:
 const OTHER: &str = r#"{name: other, tasks: [{name: other, worker: "{{.device_1}}", actions: [{name: other, image: other, timeout: 60}]}]}"#;
 /// Until a Workflow is older than another one, as the API server dates them.
 const OLDER: Duration = Duration::from_secs(1);
-const STATES: [&str; 5] = ["PREPARING", "PENDING", "RUNNING", "POST", "SUCCESS"];
+/// Then one of the ends.
+const STATES: [&str; 4] = ["PREPARING", "PENDING", "RUNNING", "POST"];
+const ENDS: [&str; 3] = ["SUCCESS", "FAILED", "TIMEOUT"];
 
 /// The first servers may boot the installer, and there is a Template.
 fn prepare(s: &Simulation, servers: usize) {
@@ -59,7 +62,7 @@ pub fn state(workflow: &Value) -> &str {
 }
 
 fn is_over(s: &Simulation, called: &str) -> bool {
-    ["SUCCESS", "FAILED", "TIMEOUT"].contains(&state(&get(s, called)))
+    ENDS.contains(&state(&get(s, called)))
 }
 
 fn wrong(s: &Simulation, what: &str) -> Result<(), String> {
@@ -72,6 +75,40 @@ fn wrong(s: &Simulation, what: &str) -> Result<(), String> {
 /// Two Workflows of one server, the second behind the first, and one of another server.
 pub async fn life(s: &Simulation) -> Result<(), String> {
     let _servers = Servers::start(&s.scene, 2);
+    lives(s, &|workflow| state(workflow) == "SUCCESS").await
+}
+
+/// The same where something befalls the first server, or everybody, once `reached` is so. A run that it ends says what has failed; whoever is behind
+/// that run has its turn all the same.
+pub async fn life_befallen(
+    s: &Simulation,
+    befalls: impl AsyncFn(&Simulation),
+    reached: impl Fn() -> bool,
+) -> Result<(), String> {
+    let _servers = Servers::start(&s.scene, 2);
+    let fate = async {
+        while !reached() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        befalls(s).await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        lived = lives(s, &|workflow| state(workflow) == "SUCCESS" || says_why(workflow)) => lived,
+        () = fate => Ok(()),
+    }
+}
+
+fn says_why(workflow: &Value) -> bool {
+    let all = workflow["status"]["conditions"].as_array().into_iter().flatten();
+    all.filter(|said| {
+        ["WorkflowFailed", "BootJobFailed", "BootJobSetupFailed"].iter().any(|type_| said["type"] == *type_)
+    })
+    .any(|said| said["message"].as_str().is_some_and(|message| !message.is_empty()))
+}
+
+async fn lives(s: &Simulation, ends_well: &dyn Fn(&Value) -> bool) -> Result<(), String> {
     prepare(s, 2);
     create(s, "first", 0, true);
     create(s, "other", 1, true);
@@ -86,7 +123,7 @@ pub async fn life(s: &Simulation) -> Result<(), String> {
     .await?;
     let all = ["first", "second", "other"];
     s.until("all have ended", |s| all.iter().all(|called| is_over(s, called))).await?;
-    if let Some(called) = all.iter().find(|called| state(&get(s, called)) != "SUCCESS") {
+    if let Some(called) = all.iter().find(|called| !ends_well(&get(s, called))) {
         return wrong(s, &format!("Workflow '{called}' has failed"));
     }
     one_after_the_other(s)?;
@@ -96,7 +133,8 @@ pub async fn life(s: &Simulation) -> Result<(), String> {
     s.until("nothing is left", |s| {
         s.scene.server.list(JOBS).is_empty() && s.scene.server.list(HARDWARE).iter().all(|server| is_unclaimed(server))
     })
-    .await
+    .await?;
+    secrets::stay(s)
 }
 
 /// No action of a server's second Workflow began before its first one had ended, and no state came back.
@@ -111,13 +149,21 @@ fn one_after_the_other(s: &Simulation) -> Result<(), String> {
         }
         let has_begun = event.object["status"]["currentState"]["state"] == "RUNNING";
         let first = states.get("first").and_then(|states| states.last()).map(String::as_str);
-        if event.id.name == "second" && has_begun && !matches!(first, Some("POST" | "SUCCESS")) {
+        if event.id.name == "second"
+            && has_begun
+            && !first.is_some_and(|state| state == "POST" || ENDS.contains(&state))
+        {
             return wrong(s, &format!("the second Workflow ran while the first was {first:?}"));
         }
     }
     for (called, states) in states {
-        let order: Vec<_> = states.iter().map(|state| STATES.iter().position(|known| known == state)).collect();
-        if !order.is_sorted() || order.contains(&None) {
+        // One end is as good as another, and stays.
+        let place = |state: &String| {
+            STATES.iter().position(|known| known == state).or(ENDS.contains(&state.as_str()).then_some(STATES.len()))
+        };
+        let order: Vec<_> = states.iter().map(place).collect();
+        let ends = states.iter().filter(|state| ENDS.contains(&state.as_str())).count();
+        if !order.is_sorted() || order.contains(&None) || ends > 1 {
             return wrong(s, &format!("Workflow '{called}' was {states:?}"));
         }
     }

@@ -13,7 +13,7 @@ use api::dpu::PowerDomain;
 use futures::FutureExt;
 use planner::exposure::{ExposureId, Slot};
 use planner::host::{PowerAction, PowerState};
-use planner::network::rows::{CHASSIS, Cell, KIND, Row, RowId, Table};
+use planner::network::rows::{KIND, Row};
 use ports::conformance::memory::{MemoryNorthBound, MemoryStorage};
 use ports::emulation::Backend;
 use ports::{Switch, VolumeConnector};
@@ -43,6 +43,8 @@ pub struct Scene {
     pub volumes: PathBuf,
     /// Rows of others in OVN.
     foreign: OnceLock<Vec<Row>>,
+    /// By which agents have shown who they are.
+    tokens: Mutex<BTreeSet<String>>,
 }
 
 impl Scene {
@@ -64,6 +66,7 @@ impl Scene {
             north_bound: shared.north_bound,
             volumes: dir.join("volumes"),
             foreign: OnceLock::new(),
+            tokens: Mutex::default(),
             violations: Mutex::default(),
             refused_nodes: Mutex::default(),
         })
@@ -84,6 +87,7 @@ impl Scene {
             north_bound: MemoryNorthBound::default(),
             volumes: self.volumes.clone(),
             foreign: OnceLock::new(),
+            tokens: Mutex::default(),
             violations: Mutex::default(),
             refused_nodes: Mutex::default(),
         })
@@ -129,6 +133,14 @@ impl Scene {
         of_agent.map_or(&self.away, |(_, cut)| cut).clone()
     }
 
+    pub fn has_token(&self, token: &str) {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(token.to_owned());
+    }
+
+    pub fn tokens(&self) -> BTreeSet<String> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub fn violated(&self, what: String) {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
@@ -162,74 +174,20 @@ impl Scene {
         for (path, dpus) in writers.iter().filter(|(_, dpus)| dpus.len() > 1) {
             self.violated(format!("{} is writable from {} after {after}", path.display(), dpus.join(" and ")));
         }
-        self.check_ports(after);
-        self.check_in_force(after);
-        super::workers::strangers(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
-        super::held::unheld(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
-        super::shared::twice(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
-        let touched = self.foreign.get().and_then(|there| super::foreign::touched(self, there));
-        touched.into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
+        let rows = self.north_bound.rows();
+        let mut wrong = super::workers::strangers(self);
+        wrong.extend(super::in_force::not_installed(self, &rows));
+        wrong.extend(super::once::on_ports(self, &rows));
+        wrong.extend(super::once::in_statuses(self, &rows));
+        wrong.extend(super::held::unheld(self, &rows));
+        wrong.extend(super::shared::twice(self));
+        wrong.extend(self.foreign.get().and_then(|there| super::foreign::touched(self, there)));
+        wrong.into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
     }
 
     /// These rows of others stay as they are.
     pub fn keep(&self, foreign: Vec<Row>) {
         self.foreign.set(foreign).expect("once");
-    }
-
-    /// What a SecurityGroup says to be in force no chassis that may have a member of it is without.
-    fn check_in_force(&self, after: &str) {
-        let stopped = self.north_bound.stopped();
-        if stopped.is_empty() {
-            return;
-        }
-        let rows = self.north_bound.rows();
-        for group in self.server.list("metalplane.io/securitygroups") {
-            let generation = &group["metadata"]["generation"];
-            let said = group["status"]["conditions"].as_array().into_iter().flatten().any(|said| {
-                said["type"] == "InForce" && said["status"] == "True" && said["observedGeneration"] == *generation
-            });
-            let uid = group["metadata"]["uid"].as_str().unwrap_or_default();
-            let member =
-                |row: &&Row| row.member_of.iter().any(|set| set.table == Table::PortGroup && set.row.uid == uid);
-            let bound = |row: &Row, chassis: &str| match row.columns.get("options") {
-                Some(Cell::Pairs(options)) => options.get(CHASSIS).is_some_and(|name| name == chassis),
-                _ => false,
-            };
-            let acls = |rows: &[Row]| -> BTreeSet<String> {
-                let of_it = rows.iter().filter(|row| row.table == Table::Acl && row.id.uid == uid);
-                of_it.map(|row| format!("{:?}", row.columns)).collect()
-            };
-            for (chassis, installed) in stopped.iter().filter(|_| said) {
-                let has_member = rows.iter().filter(member).any(|row| bound(row, chassis));
-                if has_member && acls(&installed.rows) != acls(&rows) {
-                    self.violated(format!(
-                        "{} is said to be in force on {chassis} after {after}",
-                        group["metadata"]["name"]
-                    ));
-                }
-            }
-        }
-    }
-
-    /// On one logical switch no address and no MAC is on two ports.
-    fn check_ports(&self, after: &str) {
-        let rows = self.north_bound.rows();
-        let mut owners: BTreeMap<(String, &str), &RowId> = BTreeMap::new();
-        let ports = rows.iter().filter(|row| is_of_vnic(row) && row.table == Table::LogicalSwitchPort);
-        // The second address of a virtual port has a port of its own, and the first one says both.
-        for row in ports.filter(|row| !row.id.part.starts_with("virtual-")) {
-            let switch = row.member_of.iter().find(|set| set.table == Table::LogicalSwitch);
-            let (Some(switch), Some(Cell::Text(known))) = (switch, row.columns.get("addresses")) else {
-                self.violated(format!("{} is in no switch, or says no address, after {after}", row.id.name()));
-                continue;
-            };
-            for known in known.split_whitespace() {
-                if let Some(other) = owners.insert((switch.row.name(), known), &row.id) {
-                    let (a, b) = (other.name(), row.id.name());
-                    self.violated(format!("{known} is on the ports {a} and {b} after {after}"));
-                }
-            }
-        }
     }
 
     /// A link goes up only where OVN drops what is not allowed: the port is bound to this very grant.

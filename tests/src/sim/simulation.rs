@@ -6,8 +6,10 @@ use super::faults::Plan;
 use super::host::{Host, serial_number};
 use super::restarts::Lives;
 use super::scene::Scene;
-use super::{kubelet, storage, web};
+use super::{kubelet, secrets, storage, web};
 use api::dpu::PowerDomain;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use controller::{Pages, Settings};
 use planner::host::InstallerIso;
 use serde_json::{Value, json};
@@ -136,14 +138,13 @@ impl Simulation {
     }
 
     fn rack(&self, host: &Host) {
-        use base64::Engine;
         let name = &host.name;
-        let secret = base64::engine::general_purpose::STANDARD.encode("secret");
+        let [user, password] = ["admin", secrets::PASSWORD].map(|text| STANDARD.encode(text));
         self.create(
             "secrets",
             INVENTORY,
             json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": name}, "data": {"username": secret, "password": secret}}),
+            "metadata": {"name": name}, "data": {"username": user, "password": password}}),
         );
         self.bmc(name, name);
         self.create(
@@ -217,6 +218,11 @@ impl Simulation {
     pub fn metric(&self, controller: &str, name: &str) -> Option<f64> {
         let text = self.pages.get(controller)?.read("/metrics")?;
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    }
+
+    /// Of all controllers that run, what each tells Prometheus.
+    pub fn metrics(&self) -> Vec<(&str, String)> {
+        self.pages.iter().filter_map(|(name, pages)| Some((name.as_str(), pages.read("/metrics")?))).collect()
     }
 
     /// No controller runs any more, and whoever led has not given its Lease back.

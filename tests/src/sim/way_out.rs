@@ -102,7 +102,8 @@ fn is_open(s: &Simulation) -> bool {
         && translated("203.0.113.11")
 }
 
-fn is_wide(s: &Simulation) -> bool {
+/// And in its last form, as [`open`] leaves it.
+pub(super) fn is_wide(s: &Simulation) -> bool {
     is_open(s)
         && is(s, VPCS, "default", "InForce")
         && is(s, VPCS, "default", "Ready")
@@ -142,12 +143,14 @@ pub fn told(s: &Simulation) -> Vec<String> {
     all
 }
 
-/// What is deleted last of these has the others to wait for.
-fn delete_all(s: &Simulation) {
+/// All of it is deleted: what is deleted last has the others to wait for.
+pub(super) async fn close(s: &Simulation) -> Result<(), String> {
     s.delete(NETWORKS, "", "outside");
     s.delete(GATEWAYS, USER, "out");
     s.delete(VNICS, USER, "shared");
     s.delete(life::MACHINES, USER, "bm-01");
+    s.delete(FLOATING, USER, "in");
+    s.until("nothing is left", is_closed).await
 }
 
 /// Neither a row nor a hold of it.
@@ -233,7 +236,5 @@ pub async fn cut_short(s: &Simulation, order: &[usize; 5]) -> Result<(), String>
         _ => get(s, VNICS, "shared").is_null(),
     };
     (0..5).filter(|which| missing(*which)).for_each(|which| make(s, which));
-    delete_all(s);
-    s.delete(FLOATING, USER, "in");
-    s.until("nothing is left", is_closed).await
+    close(s).await
 }

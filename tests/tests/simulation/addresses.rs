@@ -4,7 +4,7 @@ use super::{cases, each, seed, simulate, wide};
 use std::time::Duration;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, addresses as scene, dismissed};
+use tests::sim::{Simulation, addresses as scene, dismissed, unresponsive};
 
 #[test]
 fn two_machines_ask_for_one_address_at_once() {
@@ -91,6 +91,13 @@ fn the_subnet_on_a_vlan_is_taken_away_by_force() {
 fn events_tell_which_address_was_chosen_and_which_nic_was_plugged() {
     simulate(async { tests::sim::events::of_nics(&mut Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn the_address_of_an_unresponsive_dpus_nic_stays_taken_until_the_dpu_is_off() {
+    each([true, false].into_iter(), |deleted| {
+        simulate(async { unresponsive::keeps_its_address(&Simulation::start(1, seed(), Plan::None), *deleted).await })
+    });
 }
 
 #[test]

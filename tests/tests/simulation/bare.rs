@@ -1,9 +1,11 @@
 //! Machines on a server without a DPU: nothing is installed that was not asked for, whatever goes wrong, and nothing is left.
 
-use super::kinds::{Kind, reference_of};
+use super::kinds::{Kind, reference_of, seed};
 use super::{cases, each, every_of, sample, simulate, wider};
+use tests::sim::auto::{self, Unwell};
 use tests::sim::bare::Cascade;
 use tests::sim::faults::{Fault, Plan, Who};
+use tests::sim::meddled::{self, Deleted};
 use tests::sim::netboot::Servers;
 use tests::sim::{Simulation, bare, runs};
 
@@ -116,6 +118,49 @@ fn its_bmc_shows_an_override_for_once_and_its_firmware_boots_the_disk() {
 fn nothing_leads_it_to_the_network_and_its_bmc_has_a_virtual_drive() {
     each(cases(&[Fault::Crash, Fault::LoseAnswer], 90, wider(13)), |plan| {
         simulate(async { bare::life_by_medium(&mut Kind::Bare.start(plan.clone())).await })
+    });
+}
+
+#[test]
+fn nothing_is_sent_to_its_bmc_while_it_is_paused_at_every_stage() {
+    let of = |who: Who, stride| sample(reference_of(Kind::Bare).effects(who), wider(stride)).map(move |at| (who, at));
+    each(of(Who::Boot, 1).chain(of(Who::Controller, 2)), |(who, at)| {
+        simulate(async {
+            let s = Kind::Bare.start(mark(*who, *at));
+            let reached = s.scene.faults.reached.subscribe();
+            bare::life_paused(&s, || *reached.borrow()).await
+        })
+    });
+}
+
+#[test]
+fn what_it_rests_on_is_deleted_at_every_stage() {
+    let by_controller = reference_of(Kind::Bare).effects(Who::Controller);
+    let stages = sample(by_controller, wider(1)).zip(Deleted::ALL.into_iter().cycle());
+    each(stages, |(at, deleted)| {
+        simulate(async {
+            let s = Kind::Bare.start(mark(Who::Controller, *at));
+            let reached = s.scene.faults.reached.subscribe();
+            meddled::life(&s, *deleted, || *reached.borrow()).await
+        })
+    });
+}
+
+#[test]
+fn what_its_system_shall_read_is_deleted_before_its_installer_has_it_and_after() {
+    each([2, 6, 9].into_iter(), |at| {
+        simulate(async {
+            let s = Kind::Bare.start(mark(Who::Boot, *at));
+            let reached = s.scene.faults.reached.subscribe();
+            meddled::without_its_seed(&s, || *reached.borrow()).await
+        })
+    });
+}
+
+#[test]
+fn nothing_is_installed_by_auto_on_a_server_whose_dpu_is_unwell() {
+    each(Unwell::ALL.into_iter(), |unwell| {
+        simulate(async { auto::waits_for_its_dpu(&Simulation::start(2, seed(), Plan::None), *unwell).await })
     });
 }
 

@@ -104,3 +104,21 @@ fn two_controllers_make_one_network() {
         })
     });
 }
+
+/// In the middle of whatever the controller does of it; what has no object by then is never made.
+#[test]
+fn networks_that_are_deleted_while_they_are_made_leave_nothing() {
+    each(many(2), |number| {
+        let of = draw(seed() + 400 + number, true);
+        let made = wanted(&of)?.effects[0].1;
+        // Of the making, not of the deletion, nor of what is there before.
+        [2, 4, 5].into_iter().try_for_each(|tenth| {
+            let plan = Plan::At { who: Who::Controller, at: made * tenth / 10, fault: Fault::Mark };
+            simulate(async {
+                let s = drawn::start(&of, seed(), plan.clone());
+                let ended = drawn::cut_short(&s, &of, &order(&of, tenth as u64)).await;
+                ended.map_err(|error| format!("{plan:?}: {error}"))
+            })
+        })
+    });
+}

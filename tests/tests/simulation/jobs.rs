@@ -21,6 +21,12 @@ fn everything_goes_wrong_with_jobs() {
 }
 
 #[test]
+fn a_job_that_fails_tells_no_query_of_its_url() {
+    simulate(async { tests::sim::jobs::without_a_drive(&Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
 fn events_tell_of_workflows_and_of_their_jobs() {
     simulate(async { tests::sim::events::of_workflows(&mut Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));

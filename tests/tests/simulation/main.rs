@@ -12,12 +12,14 @@ mod drawn;
 mod fences;
 mod jobs;
 mod kinds;
+mod lines;
 mod looks;
 mod network;
 mod requests;
 mod runs;
 mod scenarios;
 mod seeds;
+mod stale;
 mod unserved;
 mod verbs;
 mod workers;
@@ -48,7 +50,7 @@ fn simulate<T>(run: impl Future<Output = T>) -> T {
     START.get_or_init(|| {
         let filter = std::env::var("SIM_LOG").unwrap_or_else(|_| "off".to_owned());
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(EnvFilter::new(filter));
-        tracing_subscriber::registry().with(log).with(looks::layer()).init();
+        tracing_subscriber::registry().with(log).with(looks::layer()).with(lines::layer()).init();
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {

@@ -5,7 +5,9 @@ use super::{cases, each, sample, seed, simulate, wide};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{Simulation, counted, network as scene, says_why, shared, token, vlan, way_out};
+use tests::sim::{
+    Simulation, counted, emptied, lagging, network as scene, says_why, shared, token, vlan, way_out,
+};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {
@@ -32,6 +34,12 @@ fn a_chassis_is_dead_while_a_group_changes_and_the_database_is_put_back() {
 }
 
 #[test]
+fn nothing_is_in_force_on_a_chassis_that_has_stopped() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer], 180, wide(59));
+    each(cases, |plan| simulate(async { lagging::under_a_machine(&Simulation::start(1, seed(), plan.clone())).await }));
+}
+
+#[test]
 fn a_controller_that_starts_where_all_is_right_writes_its_token() {
     simulate(async { scene::idle_restart(&mut Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));
@@ -53,6 +61,12 @@ fn etcd_is_restored_to_a_time_before_the_last_leaders_while_no_controller_runs()
 fn rows_are_changed_and_deleted_by_hand() {
     simulate(async { scene::by_hand(&Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn an_empty_north_bound_database_is_filled_with_what_was_there() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse], 180, wide(59));
+    each(cases, |plan| simulate(async { emptied::under_a_machine(&Simulation::start(1, seed(), plan.clone())).await }));
 }
 
 /// The rows without faults, by the names of their objects. Asked for outside of any other run.

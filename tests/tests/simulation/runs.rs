@@ -2,6 +2,7 @@
 
 use super::kinds::{Kind, reference_of};
 use super::{each, every_of, sample, seed, simulate, wider};
+use std::time::Duration;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::{Simulation, capt, runs};
 
@@ -18,6 +19,55 @@ fn everything_goes_wrong_with_workflows_on_two_servers() {
             every_of(Kind::Runs, who, fault, wider(stride));
         }
     }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Restart,
+    /// For a minute.
+    PowerLost,
+    /// For five minutes.
+    ApiServerAway,
+}
+
+/// Whatever its agent, and the Jobs by which the server boots, were at.
+#[test]
+fn the_server_of_a_workflow_restarts_or_loses_its_power_or_the_api_server_is_away() {
+    let by_boot = reference_of(Kind::Runs).effects(Who::Boot);
+    let fates = [Fate::Restart, Fate::PowerLost, Fate::ApiServerAway];
+    let cases = sample(by_boot, wider(1)).zip(fates.into_iter().cycle());
+    each(cases, |(at, fate)| {
+        simulate(async {
+            let s = Kind::Runs.start(Plan::At { who: Who::Boot, at: *at, fault: Fault::Mark });
+            let reached = s.scene.faults.reached.subscribe();
+            let befalls = async |s: &Simulation| match fate {
+                Fate::Restart => s.scene.hosts[0].resets_itself(),
+                Fate::PowerLost => {
+                    s.scene.hosts[0].goes_off();
+                    tokio::time::sleep(Duration::from_mins(1)).await;
+                    s.scene.hosts[0].is_switched_on();
+                }
+                Fate::ApiServerAway => {
+                    s.scene.api_server_is_away(true);
+                    tokio::time::sleep(Duration::from_mins(5)).await;
+                    s.scene.api_server_is_away(false);
+                }
+            };
+            runs::life_befallen(&s, befalls, || *reached.borrow()).await
+        })
+    });
+}
+
+#[test]
+fn two_controllers_lead_while_workflows_run() {
+    each([1, 12].into_iter(), |at| {
+        simulate(async {
+            let mut s = Kind::Runs.start(Plan::None);
+            tokio::time::sleep(Duration::from_secs(*at)).await;
+            s.start_controller("controller-2", "default");
+            runs::life(&s).await
+        })
+    });
 }
 
 #[test]

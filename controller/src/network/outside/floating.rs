@@ -66,8 +66,14 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     match (used, vnic) {
         (Use::Translate, Some(vnic)) => translate(c, &floating, &address, &vnic, &network).await,
         (Use::Wait(reason), _) => write(c, &floating, Err(reason), BTreeSet::new()).await,
-        _ => write(c, &floating, Ok(Vec::new()), BTreeSet::new()).await,
+        // Of a translation that was taken back: they may have it still.
+        _ => write(c, &floating, Ok(Vec::new()), carriers(&network)).await,
     }
+}
+
+/// Those that translate, whatever VNic it is to.
+fn carriers(network: &ProviderNetwork) -> BTreeSet<String> {
+    outside::chassis(network).unwrap_or_default().into_iter().collect()
 }
 
 /// The status first, then OVN.

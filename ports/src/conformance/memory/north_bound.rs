@@ -167,6 +167,17 @@ impl MemoryNorthBound {
         state.tell(uids);
     }
 
+    /// Somebody puts an empty database in the place of this one: whoever led has no token in it.
+    pub fn replace_by_empty(&self) {
+        let mut state = lock(&self.state);
+        let uids = state.rows.values().map(|row| row.id.uid.clone()).collect();
+        state.rows.clear();
+        state.up.clear();
+        state.tokens.clear();
+        state.number = 0;
+        state.tell(uids);
+    }
+
     pub(super) fn number_of(&self, chassis: &str) -> u64 {
         let state = lock(&self.state);
         state.stopped.get(chassis).map_or(state.number, |stopped| stopped.number)

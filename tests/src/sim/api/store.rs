@@ -155,11 +155,13 @@ impl Store {
 
     /// Of a collection; an empty namespace means all.
     pub fn list(&self, collection: &Id) -> Vec<Arc<Value>> {
-        let of = |id: &&Id| {
+        let of = |id: &Id| {
             id.resource == collection.resource
                 && (collection.namespace.is_empty() || id.namespace == collection.namespace)
         };
-        self.objects.iter().filter(|(id, _)| of(id)).map(|(_, object)| object.clone()).collect()
+        // They are in the order of resource and namespace.
+        let first = Id::new(&collection.resource, &collection.namespace, "");
+        self.objects.range(first..).take_while(|(id, _)| of(id)).map(|(_, object)| object.clone()).collect()
     }
 
     pub fn all(&self) -> impl Iterator<Item = (&Id, &Arc<Value>)> {

@@ -70,14 +70,37 @@ pub async fn whole(s: &Simulation, description: &Description, order: &Order) -> 
     if let Some(other) = rows::difference(&made, &rows::compared(s)) {
         return Err(format!("whoever asked for what others have has changed rows: {other}\n{}", s.story()));
     }
+    ends(s, description, &before).await?;
+    Ok(made)
+}
+
+/// All that there is of it is deleted, in an order of the dice.
+async fn ends(s: &Simulation, description: &Description, before: &[String]) -> Result<(), String> {
     orders::take_down(s, description, &Random::new(description.seed)).await;
     let unclean = |s: &Simulation| (!life::is_clean(s)).then(|| "something of a machine or a VNic is left".to_owned());
     settles(s, |s| {
-        let rows = || rows::difference(&before, &rows::compared(s)).map(|left| format!("left in OVN: {left}"));
+        let rows = || rows::difference(before, &rows::compared(s)).map(|left| format!("left in OVN: {left}"));
         asked::left(s, description).or_else(|| unclean(s)).or_else(rows)
     })
-    .await?;
-    Ok(made)
+    .await
+}
+
+/// The same, deleted at that moment of its making at which the plan of faults has its mark.
+pub async fn cut_short(s: &Simulation, description: &Description, order: &Order) -> Result<(), String> {
+    s.until("the site is there", asked::site_is_there).await?;
+    settles(s, |_| None).await?;
+    let before = rows::compared(s);
+    let mut reached = s.scene.faults.reached.subscribe();
+    let made = async {
+        orders::carry_out(s, order).await;
+        settles(s, |s| asked::missing(s, description)).await
+    };
+    tokio::select! {
+        biased;
+        _ = reached.wait_for(|reached| *reached) => {}
+        made = made => made?,
+    }
+    ends(s, description, &before).await
 }
 
 /// What differs between the rows of two runs.

@@ -127,11 +127,14 @@ pub(super) async fn carry_out(s: &Simulation, order: &Order) {
     }
 }
 
-/// In an order of the dice, with the pauses of the dice.
+/// What there is of it, in an order of the dice, with the pauses of the dice.
 pub(super) async fn take_down(s: &Simulation, description: &Description, dice: &Random) {
     let slowly = one_in(dice, 2);
     for object in shuffled(&description.objects, dice) {
         let (resource, namespace, name) = place_of(&object);
+        if s.scene.server.get(&resource, namespace, name).is_none() {
+            continue;
+        }
         match resource.as_str() {
             // The kubelet of its node, which is no part of the simulation, ends it at once.
             "pods" => {

@@ -1,8 +1,9 @@
 //! What the firmware of a host does in a POST: what it boots, and which disks it lists.
 
-use super::{NIC, SLOT, State, slot};
+use super::{Host, NIC, SLOT, State, slot};
 use planner::exposure::Slot;
-use planner::host::{BootOverride, BootSource, Medium};
+use planner::host::{BootOverride, BootSource, Medium, PowerState};
+use std::sync::Arc;
 
 /// How a firmware comes to list the disk of its DPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,17 @@ pub enum Listing {
     WithoutSetup,
     /// As `New`, and a POST in which the disk is not there takes it off the list.
     Forgetful,
+}
+
+impl Host {
+    /// Somebody presses its button, or its power is back.
+    pub fn is_switched_on(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.power == PowerState::Off {
+            state.power = PowerState::PoweringOn;
+            self.rise(&mut state);
+        }
+    }
 }
 
 impl State {
