@@ -70,7 +70,11 @@ const TABLES: &[(&str, &[Row])] = &[
             ("ruleInForce", "a rule of a group with one member: changed → `InForce`", ""),
             ("podStart", "a pod without a NIC: created → `Running`", ""),
             ("podStartNic", "a pod with one NIC: created → `Running`", ""),
-            ("podStartWrites", "everybody's writes to the API server for a pod's start, Events and Leases apart: without a NIC", ""),
+            (
+                "podStartWrites",
+                "everybody's writes to the API server for a pod's start, Events and Leases apart: without a NIC",
+                "",
+            ),
             ("podStartNicWrites", "the same with one NIC", "at most 6 more"),
             ("podEndWrites", "for a pod's end, without a NIC", ""),
             ("podEndNicWrites", "the same with one NIC", "at most 5 more"),

@@ -139,7 +139,7 @@ mod tests {
         let worker = format!("52:54:00:00:00:01.69a0b1c2.{tag}");
         let log = installer::syslog::Syslog::to("127.0.0.1", port, &worker).await.expect("an address");
         log.send(&format!("write: https://u:p@x/y.raw?sig=s ended early\nasked as {worker}"));
-        for expected in ["write: https://x/y.raw ended early", "asked as 52:54:00:00:00:01.(token)"] {
+        for expected in ["write: https://x/y.raw ended early", "asked as 52:54:00:00:00:01.69a0b1c2.(token)"] {
             let mut buffer = [0; 2048];
             let received = tokio::time::timeout(Duration::from_secs(10), server.recv(&mut buffer)).await;
             let length = received.expect("a datagram comes").expect("received");

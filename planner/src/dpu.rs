@@ -201,19 +201,10 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         conditions: ours,
     };
     let same = is_told(&status, before);
-    let (deleting, kept) =
-        (dpu.metadata.deletion_timestamp.is_some(), has_finalizer(&dpu.metadata, labels::FINALIZER_IN_USE));
-    let action = match (approved, o.prepared) {
-        _ if deleting && kept && !o.used => Some(Action::LetGo),
-        (true, _) if !deleting && !kept => Some(Action::Protect),
-        (true, false) => Some(Action::Prepare),
-        (false, false) if before.namespace.is_some() => Some(Action::Revoke),
-        _ => None,
-    };
     let again = asked.then(|| now + went_back::EVERY);
     let looked_at = (shares_power && o.silent) || [BMC_NOT_READ, PROTOCOL_UNSUPPORTED, MISMATCH].contains(&reason);
     Plan {
-        action,
+        action: action(o, before),
         status: (!same).then_some(status),
         bmc: verdict.bmc.max(if looked_at { BmcNeed::Slow } else { BmcNeed::None }),
         raise: verdict.raise,
@@ -224,6 +215,18 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
             Some(_) if !own_bmc::is_verified(dpu, &o.own_bmc) && !o.silent => BmcNeed::Slow,
             _ => BmcNeed::None,
         },
+    }
+}
+
+fn action(o: &Observed, before: &DpuStatus) -> Option<Action> {
+    let meta = &o.dpu.metadata;
+    let (deleting, kept) = (meta.deletion_timestamp.is_some(), has_finalizer(meta, labels::FINALIZER_IN_USE));
+    match (o.dpu.spec.is_admitted(), o.prepared) {
+        _ if deleting && kept && !o.used => Some(Action::LetGo),
+        (true, _) if !deleting && !kept => Some(Action::Protect),
+        (true, false) => Some(Action::Prepare),
+        (false, false) if before.namespace.is_some() => Some(Action::Revoke),
+        _ => None,
     }
 }
 

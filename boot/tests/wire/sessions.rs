@@ -96,6 +96,17 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     let state = workflows.get("s").await.expect("read").status.and_then(|status| status.state);
     assert_eq!(state.as_deref(), Some("RUNNING"), "what another start says counts for nothing");
+    let is_told = async || {
+        until("it is told how far the boot came, beside the session", async || {
+            let status = status().await;
+            let stage = status.netboot.as_ref().map(|seen| seen.stage);
+            let is_told = stage == Some(api::report::NetbootStage::Agent) && status.session.is_some();
+            if is_told { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await;
+    };
+    // What a process has seen and not written yet goes with it.
+    is_told().await;
     // Another process of the service knows the session, and its key is the same.
     drop(service);
     let log = path(dir, "sessions-again.log");
@@ -104,13 +115,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
         first.agent.say(&worker_id, &action, StateType::Success).await.map_err(|error| error.to_string())
     })
     .await;
-    until("it is told how far the boot came, beside the session", async || {
-        let status = status().await;
-        let stage = status.netboot.as_ref().map(|seen| seen.stage);
-        let is_told = stage == Some(api::report::NetbootStage::Agent) && status.session.is_some();
-        if is_told { Ok(()) } else { Err(format!("{status:?}")) }
-    })
-    .await;
+    is_told().await;
     // The server is restarted: the next start is another one.
     first.session.end().await;
     second.session.redeem().await.expect("the session");

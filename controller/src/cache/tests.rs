@@ -153,7 +153,9 @@ async fn what_cannot_be_read_in_a_list_is_not_taken_for_deleted() {
         api,
         watcher::Config::default(),
         Patience::at_most(Duration::from_millis(5), 1, "ConfigMap"),
-        move |object: &ConfigMap| drop(changes.send(version(&object.metadata))),
+        move |object: &ConfigMap| {
+            let _ = changes.send(version(&object.metadata));
+        },
     ));
     cache.wait_ready().await;
     assert_eq!(changed.recv().await, Some(5));

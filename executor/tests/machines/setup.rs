@@ -232,8 +232,9 @@ fn a_host_that_its_bmc_did_not_reset_is_told_of() {
             host.boot = running().observe("a").expect("there").bmc.host.fresh().expect("read").boot.clone();
         });
         reset(&mut o, now - since, true);
+        let boot_id = o.dpus[0].boot_id().map(str::to_owned);
         let status = Arc::make_mut(&mut o.machine).status.as_mut().expect("there");
-        status.power.as_mut().expect("on record").started_boot_id = o.dpus[0].boot_id().map(str::to_owned);
+        status.power.as_mut().expect("on record").started_boot_id = boot_id;
         o.bmc.read_at = Some(now - read);
         let planned = plan(&o, now);
         let told = conditions::get(&planned.status.conditions, conditions::POWERED_ON).expect("told");

@@ -206,7 +206,7 @@ fn two_with_one_mac_are_both_named_and_neither_answered() {
 #[test]
 fn by_an_address_that_interfaces_of_one_hardware_share_it_is_that_server_and_of_two_none() {
     const SECOND: &str = "52:54:00:00:00:02";
-    let address: std::net::IpAddr = "10.88.0.9".parse().expect("an address");
+    let address: IpAddr = "10.88.0.9".parse().expect("an address");
     let bond = |name: &str, [first, second]: [(&str, bool); 2]| {
         let of = |(mac, boots): (&str, bool)| json!({"dhcp": {"mac": mac, "ip": {"address": address}}, "netboot": {"allowPXE": boots}});
         hardware(name, json!({"spec": {"interfaces": [of(first), of(second)]}}))

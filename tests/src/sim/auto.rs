@@ -112,7 +112,7 @@ pub async fn waits_for_its_dpu(s: &Simulation, unwell: Unwell) -> Result<(), Str
     machine["spec"]["interfaces"] = json!([]);
     machine["spec"]["cloudInit"] = Value::Null;
     machine["spec"]["hardware"] = json!({"name": "server-1"});
-    machine["spec"]["disks"] = json!([{"name": "root", "bootOrder": 1, "bus": "NVMe", "size": "4Mi",
+    machine["spec"]["disks"] = json!([{"name": "root", "bootOrder": 1, "bus": "NVMe", "size": "4Gi",
         "source": {"image": {"kind": "MachineImage", "name": "imported"}}}]);
     machine["spec"]["boot"] = json!({"strategy": "Auto", "workflow": {"templateName": "debian"}});
     s.create(MACHINES, USER, machine);

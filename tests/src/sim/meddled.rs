@@ -58,6 +58,10 @@ impl Deleted {
             return tokio::time::sleep(MISSED).await;
         }
         tokio::time::sleep(AGAIN).await;
+        if matches!(self, Self::Hardware) && goes(s) {
+            // A server that nothing says whose it is has no power action of ours: who deleted its Hardware on its way out switches it off.
+            s.scene.hosts[0].goes_off();
+        }
         for object in &there {
             let mut again = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "spec": object["spec"]});
             again["metadata"] = json!({"name": object["metadata"]["name"]});

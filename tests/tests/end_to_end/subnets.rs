@@ -3,7 +3,7 @@
 
 use super::machine::{SOON, SOON_FLAG};
 use super::on_servers;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests::site::{Site, until};
 
@@ -34,17 +34,20 @@ fn a_subnet_that_is_full_or_in_the_way_says_so_until_there_is_room() {
 
 /// The last one says the reason, as long as the one before it exists.
 async fn late(site: &Site, namespace: &str, objects: &[Object], (type_, reason): (&str, &str)) -> Result<()> {
-    for (kind, name, spec) in objects {
+    let [.., (before_kind, before, _), (kind, name, _)] = objects else { bail!("two objects at least") };
+    let is_so = async |kind: &str, name: &str| {
+        let condition = format!("--for=condition={type_}");
+        let wait = ["wait", &format!("{kind}/{name}"), "-n", namespace, &condition, "--timeout=30s"];
+        site.kubectl(&wait).await.map(drop)
+    };
+    for (of_kind, named, spec) in objects {
         let object =
-            json!({"apiVersion": "metalplane.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+            json!({"apiVersion": "metalplane.io/v1alpha1", "kind": of_kind, "metadata": {"name": named}, "spec": spec});
         site.apply_in(namespace, &object.to_string()).await?;
-        if *name != objects[objects.len() - 1].1 {
-            let is_so = ["wait", &format!("{kind}/{name}"), "-n", namespace, "--timeout=60s"];
-            let condition = format!("--for=condition={type_}");
-            site.kubectl(&[is_so.as_slice(), &[&condition]].concat()).await?;
+        if named == before {
+            is_so(of_kind, named).await?;
         }
     }
-    let [.., (before_kind, before, _), (kind, name, _)] = objects else { anyhow::bail!("two objects at least") };
     let said = async || {
         let object = site.get(&[kind, name, "-n", namespace]).await?.context("it no longer exists")?;
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -59,14 +62,5 @@ async fn late(site: &Site, namespace: &str, objects: &[Object], (type_, reason):
     ensure!(told.contains("small") || told.contains(before), "it names nobody: {told}");
     let limit = format!("--timeout={SOON_FLAG}");
     site.kubectl(&["delete", before_kind, before, "-n", namespace, &limit]).await?;
-    site.kubectl(&[
-        "wait",
-        &format!("{kind}/{name}"),
-        "-n",
-        namespace,
-        &format!("--for=condition={type_}"),
-        "--timeout=10s",
-    ])
-    .await
-    .map(drop)
+    is_so(kind, name).await
 }

@@ -5,9 +5,7 @@ use super::{cases, each, sample, seed, simulate, wide};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use tests::sim::faults::{Fault, Plan, Who};
-use tests::sim::{
-    Simulation, counted, emptied, lagging, network as scene, says_why, shared, token, vlan, way_out,
-};
+use tests::sim::{Simulation, counted, emptied, lagging, network as scene, says_why, shared, token, vlan, way_out};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {

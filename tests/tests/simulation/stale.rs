@@ -10,10 +10,11 @@ use tokio::time::Instant;
 
 const STANDS_STILL: Duration = Duration::from_mins(1);
 
-/// Of those that have to do with network boot.
+/// Of those that have to do with network boot. A machine's life has the controller's caches stale alone: its system, heard while those of the
+/// boot service still say that it is being installed, may not be heard of for as long as this life waits.
 fn lives() -> impl Iterator<Item = (Kind, Who)> {
-    let kinds = [Kind::Bare, Kind::Jobs, Kind::Runs].into_iter();
-    kinds.flat_map(|kind| [Who::Controller, Who::Boot].map(|who| (kind, who)))
+    let of_boot = [Kind::Jobs, Kind::Runs].map(|kind| (kind, Who::Boot));
+    [Kind::Bare, Kind::Jobs, Kind::Runs].map(|kind| (kind, Who::Controller)).into_iter().chain(of_boot)
 }
 
 /// One in so many, other ones with another seed.
