@@ -3,7 +3,7 @@
 use super::Simulation;
 use super::bare::{self, TEMPLATES, WORKFLOWS, is_running};
 use super::life::{MACHINES, is_clean};
-use super::netboot::{HARDWARE, Servers};
+use super::netboot::Servers;
 use super::secrets;
 use super::simulation::{INVENTORY, SEEDS, USER};
 use api::labels;
@@ -32,20 +32,17 @@ tasks:
 pub enum Deleted {
     /// Of its installation, or of the erasing.
     Workflow,
-    /// Its administrator writes it down once more, without what stood there beside.
-    Hardware,
-    /// The same of the object that says where the server's BMC is.
+    /// The object that says where the server's BMC is: its administrator writes it down once more, without what stood there beside.
     Bmc,
     Report,
 }
 
 impl Deleted {
-    pub const ALL: [Self; 4] = [Self::Workflow, Self::Hardware, Self::Bmc, Self::Report];
+    pub const ALL: [Self; 3] = [Self::Workflow, Self::Bmc, Self::Report];
 
     async fn befalls(self, s: &Simulation) {
         let resource = match self {
             Self::Workflow => WORKFLOWS,
-            Self::Hardware => HARDWARE,
             Self::Bmc => BMCS,
             Self::Report => REPORTS,
         };
@@ -58,10 +55,6 @@ impl Deleted {
             return tokio::time::sleep(MISSED).await;
         }
         tokio::time::sleep(AGAIN).await;
-        if matches!(self, Self::Hardware) && goes(s) {
-            // A server that nothing says whose it is has no power action of ours: who deleted its Hardware on its way out switches it off.
-            s.scene.hosts[0].goes_off();
-        }
         for object in &there {
             let mut again = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "spec": object["spec"]});
             again["metadata"] = json!({"name": object["metadata"]["name"]});
