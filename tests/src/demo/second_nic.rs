@@ -10,10 +10,10 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// One that waits, and the Subnet that it waits for.
+const NIC: &str = "eth1";
+/// A NIC that waits, and the Subnet that it waits for.
 const WAITS: &str = "eth2";
 const NOBODYS: &str = "violet";
-const NIC: &str = "eth1";
 /// In the machine's Vpc; nobody has a NIC in it yet.
 const GREEN: &str = "apiVersion: metalplane.io/v1alpha1
 kind: Subnet

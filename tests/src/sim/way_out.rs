@@ -204,7 +204,7 @@ pub async fn whole(s: &Simulation, order: &[usize; 5]) -> Result<Vec<String>, St
     })
     .await?;
     widen(s, false);
-    s.until("the route is gone, and the rate", |s| {
+    s.until("the route and the rate no longer exist", |s| {
         rows(s, Table::StaticRoute).is_empty()
             && rows(s, Table::Qos).is_empty()
             && is(s, VNICS, "bm-01-eth0", "InForce")

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 const STANDS_STILL: Duration = Duration::from_mins(1);
 
-/// Of those that have to do with network boot. A machine's life has the controller's caches stale alone: its system, heard while those of the
-/// boot service still say that it is being installed, may not be heard of for as long as this life waits.
+/// Of those that have to do with network boot. A machine's life is led with stale caches of the controller alone. With those of the boot service
+/// late by seconds, or standing still, two lives ended with a system that the boot service had not heard of, and one with something
+/// left: what is wrong there is not found yet.
 fn lives() -> impl Iterator<Item = (Kind, Who)> {
     let of_boot = [Kind::Jobs, Kind::Runs].map(|kind| (kind, Who::Boot));
     [Kind::Bare, Kind::Jobs, Kind::Runs].map(|kind| (kind, Who::Controller)).into_iter().chain(of_boot)

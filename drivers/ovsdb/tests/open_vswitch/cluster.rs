@@ -144,7 +144,7 @@ fn the_next_leader_is_found() {
         drop(killed.daemon);
         let lost = async { while north_bound.changes().await.link.is_ok() {} };
         tokio::time::timeout(Duration::from_secs(60), lost).await.expect("the loss is told");
-        eventually("another one leads", || servers.iter().any(|server| server.is("leader"))).await;
+        eventually("another server leads", || servers.iter().any(|server| server.is("leader"))).await;
         put("b").await;
         servers.push(Server::start(directory.path(), 1, &files).await);
         eventually("it follows now", || servers[2].is("follower")).await;
@@ -155,7 +155,7 @@ fn the_next_leader_is_found() {
         let others: Vec<&Server> = servers.iter().filter(|server| server.number != servers[frozen].number).collect();
         let lost = async { while north_bound.changes().await.link.is_ok() {} };
         tokio::time::timeout(Duration::from_secs(60), lost).await.expect("its silence is noticed");
-        eventually("another one leads", || others.iter().any(|server| server.is("leader"))).await;
+        eventually("another server leads", || others.iter().any(|server| server.is("leader"))).await;
         put("c").await;
         servers[frozen].daemon.signal(Signal::SIGCONT);
         eventually("it follows now", || servers[frozen].is("follower")).await;

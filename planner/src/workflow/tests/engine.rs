@@ -231,7 +231,7 @@ fn a_run_that_nobody_goes_on_with_says_so_and_ends() {
     let queue = json!({"type": "Queued", "status": "True", "reason": "AgentBusy", "message": "", "time": at(0)});
     queued.status.as_mut().expect("a status").conditions.push(serde_json::from_value(queue).expect("a condition"));
     quiet(&mut queued, 700);
-    assert_eq!(awaited(&queued), None, "its agent is at another one");
+    assert_eq!(awaited(&queued), None, "its agent runs another Workflow");
     assert!(awaited(&w).is_some_and(|why| why.contains(AGENT) && why.contains("kubectl get hwr")), "{:?}", w.status);
     // Whoever else tells of agents leaves that alone: two that undo each other's work would never rest.
     assert_eq!(told(&w, |_| None, |_| Heard::Unknown, at(601)), None);
