@@ -79,7 +79,9 @@ pub(super) async fn show_more(story: &Story, site: &Site) -> Result<()> {
     answers(story, site, printed, "the system that was installed anew").await?;
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
 
-    story.say("kubectl apply: a HardwarePolicy by which the disks of a server without a DPU are erased before it is released");
+    story.say(
+        "kubectl apply: a HardwarePolicy by which the disks of a server without a DPU are erased before it is released",
+    );
     site.apply(ERASES).await?;
     story.say(&format!("kubectl delete bmm {MACHINE}"));
     site.kubectl(&["delete", "bmm", MACHINE, "-n", NAMESPACE, "--wait=false"]).await?;
