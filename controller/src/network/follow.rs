@@ -33,7 +33,7 @@ const SITE: &str = "kube-system";
 
 pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
     let Some((north_bound, south_bound)) = open(&c).await else { return };
-    let mut unreachable = false;
+    let (mut heard, mut unreachable) = (false, false);
     let mut barrier = Barrier::default();
     let mut next_sweep = Instant::now();
     let mut seen = false;
@@ -55,6 +55,7 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
             () = sleep_until(at) => None,
         };
         if let Some(Changes { uids, link }) = told {
+            heard = true;
             if let Err(error) = &link
                 && !unreachable
             {
@@ -70,7 +71,8 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
             wake(&c, &uids);
             barrier.look(&c, north_bound.as_ref(), &uids);
         }
-        if unreachable {
+        // A copy that is still being made is no failure: the first change tells that it is there, or why it cannot be had.
+        if !heard || unreachable {
             continue;
         }
         if !c.network.leads() {

@@ -224,12 +224,13 @@ pub async fn chassis_dead(s: &Simulation) -> Result<(), String> {
     s.until("nothing is left", is_clean).await
 }
 
-/// A controller that starts where everything is right writes nothing but its token.
-pub async fn idle_restart(s: &mut Simulation) -> Result<(), String> {
+/// A controller that starts where everything is right writes nothing but its token, however long a large database takes to be copied.
+pub async fn idle_restart(s: &mut Simulation, copying: Duration) -> Result<(), String> {
     life::create(s, "bm-01", 7).await?;
     s.until("all is in force", |s| is_in_force(s, GROUPS, DEFAULT) && is_in_force(s, SUBNETS, "blue")).await?;
     tokio::time::sleep(LONG).await;
     s.stop_controllers();
+    s.scene.copies_north_bound_for(copying);
     let before = s.scene.journal().len();
     s.start_controller("controller-1", SYSTEM);
     tokio::time::sleep(LONG).await;

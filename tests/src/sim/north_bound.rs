@@ -9,15 +9,26 @@ use ports::south_bound::Chassis;
 use ports::{ErrorClass, NorthBound, PortError, SouthBound};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 pub struct Reached {
     process: Arc<Process>,
     handle: Arc<MemoryNorthBoundHandle>,
+    /// A driver connects, and copies the database, in the background.
+    copied: Instant,
 }
 
 impl Reached {
     pub fn open(process: &Arc<Process>, site: &str) -> Self {
-        Self { process: process.clone(), handle: Arc::new(process.scene.north_bound.open(site)) }
+        let copied = Instant::now() + process.scene.copying();
+        Self { process: process.clone(), handle: Arc::new(process.scene.north_bound.open(site)), copied }
+    }
+
+    fn copy(&self) -> Result<&MemoryNorthBoundHandle, PortError> {
+        if Instant::now() < self.copied {
+            return Err(PortError::new(ErrorClass::Unreachable, "the north-bound database is not open yet"));
+        }
+        Ok(&self.handle)
     }
 }
 
@@ -32,23 +43,23 @@ fn refused<T>() -> Result<T, NorthBoundError> {
 #[async_trait]
 impl NorthBound for Reached {
     fn rows(&self, uid: &str) -> Result<Vec<Found>, PortError> {
-        self.handle.rows(uid)
+        self.copy()?.rows(uid)
     }
 
     fn uids(&self) -> Result<BTreeSet<String>, PortError> {
-        self.handle.uids()
+        self.copy()?.uids()
     }
 
     fn is_up(&self, uid: &str) -> Result<bool, PortError> {
-        self.handle.is_up(uid)
+        self.copy()?.is_up(uid)
     }
 
     fn number(&self) -> Result<u64, PortError> {
-        self.handle.number()
+        self.copy()?.number()
     }
 
     fn token(&self) -> Result<Option<Token>, PortError> {
-        self.handle.token()
+        self.copy()?.token()
     }
 
     async fn take_token(&self, token: &Token, over: Option<&Token>) -> Result<(), NorthBoundError> {
@@ -76,7 +87,7 @@ impl NorthBound for Reached {
     }
 
     fn members(&self, uid: &str) -> Result<Members, PortError> {
-        self.handle.members(uid)
+        self.copy()?.members(uid)
     }
 
     fn sent(&self) -> u64 {
@@ -91,6 +102,7 @@ impl NorthBound for Reached {
     async fn changes(&self) -> Changes {
         // First: whoever gives up in between has lost nothing.
         self.process.travel().await;
+        tokio::time::sleep_until(self.copied).await;
         self.handle.changes().await
     }
 }

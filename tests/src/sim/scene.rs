@@ -21,11 +21,14 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 pub struct Scene {
     pub server: Arc<Server>,
     pub storage: MemoryStorage,
     pub north_bound: MemoryNorthBound,
+    /// How long a controller that opens it has no copy of it.
+    copying: Mutex<Duration>,
     pub faults: Faults,
     pub hosts: Vec<Arc<Host>>,
     /// Of the storage whose volumes only kubelet can connect.
@@ -64,6 +67,7 @@ impl Scene {
             manners: [Who::Controller, Who::Agent, Who::Boot].map(|who| (who, Arc::default())).into(),
             storage: shared.storage,
             north_bound: shared.north_bound,
+            copying: Mutex::default(),
             volumes: dir.join("volumes"),
             foreign: OnceLock::new(),
             tokens: Mutex::default(),
@@ -85,12 +89,22 @@ impl Scene {
             manners: [Who::Controller, Who::Agent, Who::Boot].map(|who| (who, Arc::default())).into(),
             storage: self.storage.clone(),
             north_bound: MemoryNorthBound::default(),
+            copying: Mutex::default(),
             volumes: self.volumes.clone(),
             foreign: OnceLock::new(),
             tokens: Mutex::default(),
             violations: Mutex::default(),
             refused_nodes: Mutex::default(),
         })
+    }
+
+    /// Who opens the north-bound database from now on has its copy after so long.
+    pub fn copies_north_bound_for(&self, long: Duration) {
+        *self.copying.lock().unwrap_or_else(PoisonError::into_inner) = long;
+    }
+
+    pub fn copying(&self) -> Duration {
+        *self.copying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The file with a volume's blocks: handles are the same in every run, folders are not.

@@ -4,6 +4,7 @@
 use super::{cases, each, sample, seed, simulate, wide};
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::time::Duration;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::{Simulation, counted, emptied, lagging, network as scene, says_why, shared, token, vlan, way_out};
 
@@ -39,8 +40,10 @@ fn nothing_is_in_force_on_a_chassis_that_has_stopped() {
 
 #[test]
 fn a_controller_that_starts_where_all_is_right_writes_its_token() {
-    simulate(async { scene::idle_restart(&mut Simulation::start(1, seed(), Plan::None)).await })
-        .unwrap_or_else(|e| panic!("{e}"));
+    // A database at once, and one that is larger than what is waited for of one that fails.
+    each([0, 5].map(Duration::from_secs).into_iter(), |copying| {
+        simulate(async { scene::idle_restart(&mut Simulation::start(1, seed(), Plan::None), *copying).await })
+    });
 }
 
 #[test]
