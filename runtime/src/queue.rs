@@ -27,6 +27,8 @@ struct State {
     again: BTreeSet<Key>,
     timers: BTreeSet<(Instant, Key)>,
     due: BTreeMap<Key, Instant>,
+    /// Of those the ones that the next look takes back ([`Next::Unless`]).
+    unless: BTreeMap<Key, Instant>,
     failures: HashMap<Key, u32>,
 }
 
@@ -42,6 +44,8 @@ pub enum Next {
     /// Until something happens.
     Wait,
     After(Duration),
+    /// As `After`, unless the object is worked on before: then only what comes of that counts. For whoever says each time how long to wait.
+    Unless(Duration),
     /// It failed: after its back-off.
     BackOff,
 }
@@ -58,6 +62,11 @@ impl Next {
     pub fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::After(one), Self::After(other)) => Self::After(one.min(other)),
+            (Self::Unless(one), Self::Unless(other)) => Self::Unless(one.min(other)),
+            (Self::After(one), Self::Unless(other)) | (Self::Unless(other), Self::After(one)) => {
+                // Whoever says `Unless` says the later time again by then.
+                if one <= other { Self::After(one) } else { Self::Unless(other) }
+            }
             (Self::Wait, other) => other,
             (this, Self::Wait) => this,
             // What failed has its own back-off.
@@ -84,7 +93,10 @@ impl Queue {
 
     /// The earliest of several wins.
     pub fn add_after(&self, key: Key, delay: Duration) {
-        let at = Instant::now() + delay;
+        self.add_at(key, Instant::now() + delay);
+    }
+
+    fn add_at(&self, key: Key, at: Instant) {
         let mut state = self.state();
         if let Some(earlier) = state.due.get(&key).copied() {
             if earlier <= at {
@@ -148,6 +160,12 @@ impl Queue {
         let again = {
             let mut state = self.state();
             state.running.remove(&key);
+            if let Some(at) = state.unless.remove(&key)
+                && state.due.get(&key) == Some(&at)
+            {
+                state.due.remove(&key);
+                state.timers.remove(&(at, key.clone()));
+            }
             state.again.remove(&key)
         };
         match next {
@@ -155,6 +173,12 @@ impl Queue {
             Next::After(delay) => {
                 self.succeeded(&key);
                 self.add_after(key.clone(), delay);
+            }
+            Next::Unless(delay) => {
+                self.succeeded(&key);
+                let at = Instant::now() + delay;
+                self.add_at(key.clone(), at);
+                self.state().unless.insert(key.clone(), at);
             }
             Next::BackOff => {
                 let delay = self.failed(&key);
@@ -280,6 +304,41 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::from_secs(3));
         queue.done(key("a"), Next::Wait);
         assert!(tokio::time::timeout(Duration::from_secs(60), queue.next()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_takes_back_what_the_one_before_has_said_unless() {
+        let queue = Queue::default();
+        let (soon, later, long) = (Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(60));
+        for (next, then) in [(Next::Wait, None), (Next::Unless(later), Some(later)), (Next::After(later), Some(later))]
+        {
+            queue.add(key("a"));
+            queue.next().await;
+            queue.done(key("a"), Next::Unless(soon));
+            let began = Instant::now();
+            queue.add(key("a"));
+            queue.next().await;
+            queue.done(key("a"), next);
+            let looked = tokio::time::timeout(long, queue.next()).await.ok().map(|_| began.elapsed());
+            assert_eq!(looked, then, "{next:?}");
+            queue.done(key("a"), Next::Wait);
+        }
+        queue.add(key("a"));
+        queue.next().await;
+        queue.done(key("a"), Next::After(soon));
+        queue.add(key("a"));
+        queue.next().await;
+        queue.done(key("a"), Next::Unless(later));
+        queue.next().await;
+        queue.done(key("a"), Next::Wait);
+        assert!(
+            tokio::time::timeout(long, queue.next()).await.is_err(),
+            "the earlier time stood, and was the last one"
+        );
+        let sooner = |one: Next, other: Next| (one.sooner(other), other.sooner(one));
+        assert_eq!(sooner(Next::Unless(soon), Next::After(later)), (Next::Unless(soon), Next::Unless(soon)));
+        assert_eq!(sooner(Next::Unless(later), Next::After(soon)), (Next::After(soon), Next::After(soon)));
+        assert_eq!(sooner(Next::Unless(soon), Next::Wait), (Next::Unless(soon), Next::Unless(soon)));
     }
 
     #[tokio::test(start_paused = true)]
