@@ -49,8 +49,9 @@ const SOON: Duration = Duration::from_millis(250);
 const ERASER: Duration = Duration::from_secs(2);
 /// How soon to look again at what could not be read, or at storage that is about to grow.
 const LATER: Duration = Duration::from_secs(1);
-/// An attachment is made before it may be granted, nearly always by a moment: that it waits is told if it still does after so long.
-const UNGRANTED: Duration = Duration::from_secs(1);
+/// What nearly always passes within a moment is told if it still stands after so long: that an attachment waits for its grant, a NIC for its
+/// port, or the agent for the host that is to release a NIC.
+const MOMENT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
@@ -101,12 +102,7 @@ pub fn plan(observed: &Observed) -> Plan {
             for attachment in attachments {
                 let stage = decide(observed, attachment);
                 let (step, stuck) = retry::retry(observed, &mut plan.look_again, stage);
-                let rest = match &stuck {
-                    Some(Stuck { why: Why::Waiting(Waiting::NotGranted), .. }) => {
-                        ungranted(observed, &attachment.key.uid)
-                    }
-                    _ => Duration::ZERO,
-                };
+                let rest = stuck.as_ref().map_or(Duration::ZERO, |stuck| untold(observed, &attachment.key, stuck.why));
                 let passes = !rest.is_zero();
                 if passes {
                     sooner(&mut plan.look_again, rest);
@@ -150,11 +146,19 @@ pub fn plan(observed: &Observed) -> Plan {
     plan
 }
 
-/// How long until it is told that the attachment waits for its grant.
-fn ungranted(observed: &Observed, uid: &str) -> Duration {
-    let Some(since) = observed.ungranted_since.get(uid) else { return Duration::ZERO };
+/// How long until it is told that this is waited for.
+fn untold(observed: &Observed, key: &Key, why: Why) -> Duration {
+    let since = match why {
+        Why::Waiting(Waiting::NotGranted) => observed.ungranted_since.get(&key.uid),
+        Why::Waiting(Waiting::NotBound | Waiting::NotInForce | Waiting::PortNotForwarding) => {
+            observed.not_in_force_since.get(&key.uid)
+        }
+        Why::Waiting(Waiting::HostLettingGo) if key.kind == Kind::Nic => observed.hidden_at.get(&key.uid),
+        _ => None,
+    };
+    let Some(since) = since else { return Duration::ZERO };
     let waited = observed.now.duration_since(*since).max(jiff::SignedDuration::ZERO).unsigned_abs();
-    UNGRANTED.saturating_sub(waited)
+    MOMENT.saturating_sub(waited)
 }
 
 fn decide(observed: &Observed, attachment: &Attachment) -> Stage {

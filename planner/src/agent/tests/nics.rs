@@ -67,6 +67,37 @@ fn a_port_that_takes_too_long_has_a_next_command() {
     assert_eq!(plan(&world.observed(false)).look_again, None, "the switch tells");
 }
 
+/// A status for each moment of a NIC's way would be two writes that nobody waits for, and each wakes the controller.
+#[test]
+fn a_port_that_is_in_force_within_a_moment_is_told_of_once() {
+    let mut world = granted(1);
+    world.ovn = Ovn::Nothing;
+    steps(&mut world);
+    world.round(None);
+    let early = plan(&world.observed(false));
+    assert!(early.items[0].passes && early.look_again.is_some_and(|again| again <= Duration::from_secs(1)));
+    world.ovn = Ovn::Installed;
+    assert!(only(&world).passes, "of another reason the time does not begin again");
+    world.now += SignedDuration::from_secs(1);
+    assert!(!only(&world).passes, "it is told now");
+    world.ovn = Ovn::InForce;
+    steps(&mut world);
+    assert!(!only(&world).passes && connected(&world).0 == "True", "what works is told at once");
+}
+
+#[test]
+fn a_host_that_releases_a_nic_within_a_moment_is_not_told_of() {
+    let mut world = up();
+    let a = world.attachments.get_mut("a").expect("there");
+    (a.deleting, a.release) = (true, true);
+    world.sync();
+    while world.round(None) {}
+    assert_eq!(reason(&only(&world)), Some(Why::Waiting(Waiting::HostLettingGo)));
+    assert!(only(&world).passes);
+    world.now += SignedDuration::from_secs(1);
+    assert!(!only(&world).passes, "it is told now");
+}
+
 #[test]
 fn what_is_in_force_no_more_keeps_its_link() {
     let mut world = up();
