@@ -1,4 +1,7 @@
 //! *AgentDetaches* of docs/design/fencing.md, its end: nothing of it is left here, so say that and let go of the object.
+//!
+//! Of a NIC the removal of the finalizer says it: nobody reads a status that would be deleted with that very write. Where somebody else's
+//! finalizer keeps the object, the next round tells what is left, as of any attachment.
 
 use crate::act::{Actor, Server};
 use crate::clock;
@@ -38,10 +41,6 @@ pub(crate) async fn finish(actor: &Actor, server: Server<'_>, key: &Key) -> Resu
         Kind::Nic => {
             let nics = server.cluster.nics();
             if let Some(object) = current(&nics, &what, key).await? {
-                let mut status = object.status.clone().unwrap_or_default();
-                (status.phase, status.exposed_boot_id) = (AttachPhase::Detaching, None);
-                released(&mut status.conditions);
-                let object = apply_status(&nics, &what, (&key.name, &key.uid), None, &status).await?;
                 actor.forget(&key.uid)?;
                 let_go(&nics, &what, &object).await?;
             }
