@@ -134,7 +134,10 @@ impl Reconciler {
             let desired = self.desired.clone();
             let server = cluster.as_ref().map(|cluster| Server { cluster, desired: &desired });
             let (observed, plan) = self.decide(observed, server).await;
-            guests.watch(&observed);
+            // Whether a pod's NIC is answered nobody waits for: each answer would be a write, and the kubelet looks after its containers.
+            if self.pods.is_none() {
+                guests.watch(&observed);
+            }
             self.beats.boot_disk.watch(&observed, &*self.actor.ports.emulation).await;
             self.view.update(&observed, &plan);
             if let Some(pods) = &self.pods {
