@@ -18,6 +18,12 @@ use planner::exposure::{Bus, FunctionKind, Slot};
 use ports::emulation::EmulationCapabilities;
 use ports::{PortError, VolumeConnector};
 use serde::Serialize;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How many places a node for pods has left is told with whatever else is new, or once the number has been another one for so long: nothing
+/// is chosen by it, and each pod's NIC would cost two writes of the Dpu.
+const ROOM: Duration = Duration::from_secs(10);
 
 /// Applied as a whole: what is left out here is not the agent's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,7 +75,7 @@ pub(crate) async fn tell(
     cluster: &Cluster,
     desired: &Desired,
     seen: Seen<'_>,
-    (answer, renewing): (&mut Answer, &Renewing),
+    (answer, room_since, renewing): (&mut Answer, &mut Option<Instant>, &Renewing),
 ) -> Result<(), PortError> {
     let Some(dpu) = desired.dpu.single() else { return Ok(()) };
     let said = dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, conditions::READY));
@@ -92,8 +98,14 @@ pub(crate) async fn tell(
     let ready = says_ready.then(|| ready(seen.observed, not_secure.as_deref()));
     let part = part(&dpu, connectors, (network, boot_controller), (seen, ready));
     if is_told(&dpu, &part) {
+        *room_since = None;
         return Ok(());
     }
+    let is_of_pods = seen.ports.pods.is_some();
+    if is_of_pods && is_room_alone(&dpu, &part) && room_since.get_or_insert_with(Instant::now).elapsed() < ROOM {
+        return Ok(());
+    }
+    *room_since = None;
     let what = format!("status of Dpu {}", dpu.name_any());
     let uid = dpu.uid().unwrap_or_default();
     let object = apply_status(&cluster.dpus(), &what, (&dpu.name_any(), &uid), None, &part).await?;
@@ -301,6 +313,12 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.orphans == part.orphans
         && status.went_back == part.went_back
         && told(dpu) == part.conditions
+}
+
+/// All else was told.
+fn is_room_alone(dpu: &Dpu, part: &AgentPart) -> bool {
+    let told = dpu.status.as_ref().and_then(|status| status.allocatable.clone());
+    told.is_some() && is_told(dpu, &AgentPart { allocatable: told, ..part.clone() })
 }
 
 fn allocatable(capacity: &DpuCapacity, observed: &Observed) -> DpuCapacity {

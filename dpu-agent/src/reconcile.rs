@@ -50,6 +50,8 @@ pub struct Reconciler {
     hidden_at: BTreeMap<String, Timestamp>,
     capabilities: Option<EmulationCapabilities>,
     answer: Answer,
+    /// Since when the places that are left are another number than was told.
+    room_since: Option<Instant>,
     /// They were read while both disks and NICs could be told of.
     is_capability_whole: bool,
     /// A quorum list failed: not before this.
@@ -83,6 +85,7 @@ impl Reconciler {
             hidden_at: BTreeMap::new(),
             capabilities: None,
             answer: Answer::default(),
+            room_since: None,
             is_capability_whole: false,
             list_after: None,
             recover_after: None,
@@ -315,7 +318,9 @@ impl Reconciler {
             went_back,
         };
         let renewing = &self.beats.renewing;
-        let dpu = dpu_status::tell(server.cluster, &self.desired, seen, (&mut self.answer, renewing)).await;
+        let dpu =
+            dpu_status::tell(server.cluster, &self.desired, seen, (&mut self.answer, &mut self.room_since, renewing))
+                .await;
         if let Err(error) = &dpu {
             tracing::warn!(%error, "will try again");
         }
