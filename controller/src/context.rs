@@ -3,7 +3,7 @@
 use crate::bmc::Hosts;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::memory::{Asked, FirstSeen, Prepared, SentTasks, ToldPods, ToldWorkflows};
+use crate::memory::{Asked, FirstSeen, Passing, Prepared, SentTasks, ToldPods, ToldWorkflows};
 use crate::metrics::Metrics;
 use crate::network::Logical;
 use crate::objects::Objects;
@@ -24,6 +24,7 @@ pub struct Controller {
     pub prepared: Prepared,
     pub first_seen: FirstSeen,
     pub asked: Asked,
+    pub(crate) passing: Passing,
     pub told_pods: ToldPods,
     pub(crate) told_workflows: ToldWorkflows,
     pub(crate) sent: SentTasks,

@@ -14,6 +14,8 @@ use planner::workflow::{story, tells};
 use runtime::queue::Key;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// UID and generation of those for which everything was applied by this process.
 #[derive(Default)]
@@ -43,6 +45,34 @@ impl Asked {
         }
         all.remove(&uid);
         None
+    }
+}
+
+/// After so long what was about to pass is told.
+const MOMENT: Duration = Duration::from_secs(1);
+/// One that is not looked at any more has passed.
+const PASSED: Duration = Duration::from_secs(60);
+
+/// What nearly always passes within a moment, and since when it is so: by the object's UID and the condition that would say it. To tell it at
+/// once would be a write that nobody waits for, and that wakes others.
+#[derive(Default)]
+pub struct Passing(Mutex<HashMap<(String, &'static str), (&'static str, Instant)>>);
+
+impl Passing {
+    /// How long it is not told yet. Another reason begins anew.
+    pub(crate) fn rest(&self, uid: &str, condition: &'static str, reason: &'static str) -> Option<Duration> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (_, since)| since.elapsed() < PASSED);
+        let passing = all.entry((uid.to_owned(), condition)).or_insert_with(|| (reason, Instant::now()));
+        if passing.0 != reason {
+            *passing = (reason, Instant::now());
+        }
+        MOMENT.checked_sub(passing.1.elapsed()).filter(|rest| !rest.is_zero())
+    }
+
+    /// It has passed.
+    pub(crate) fn forget(&self, uid: &str, condition: &'static str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(uid.to_owned(), condition));
     }
 }
 
@@ -135,4 +165,26 @@ impl FirstSeen {
 
 pub(crate) fn id(orphan: &Orphan) -> ExposureId {
     ExposureId { uid: orphan.uid.clone(), epoch: orphan.epoch }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::conditions::{DELETABLE, IN_FORCE};
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_not_passed_within_a_second_is_told_and_each_reason_has_its_own() {
+        let passing = Passing::default();
+        let rest = |condition, reason| passing.rest("n", condition, reason);
+        assert_eq!(rest(IN_FORCE, "NotHeld"), Some(MOMENT));
+        advance(MOMENT / 4).await;
+        assert_eq!(rest(IN_FORCE, "NotHeld"), Some(MOMENT / 4 * 3));
+        assert_eq!((rest(IN_FORCE, "NotBound"), rest(DELETABLE, "VNicInUse")), (Some(MOMENT), Some(MOMENT)));
+        advance(MOMENT).await;
+        assert_eq!((rest(IN_FORCE, "NotBound"), rest(DELETABLE, "VNicInUse")), (None, None));
+        passing.forget("n", IN_FORCE);
+        assert_eq!((rest(IN_FORCE, "NotBound"), rest(DELETABLE, "VNicInUse")), (Some(MOMENT), None));
+        assert_eq!(passing.rest("other", DELETABLE, "VNicInUse"), Some(MOMENT));
+    }
 }

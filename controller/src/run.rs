@@ -6,7 +6,7 @@ use crate::context::Controller;
 use crate::error::Error;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::memory::{Asked, FirstSeen, Prepared, SentTasks, ToldPods, ToldWorkflows};
+use crate::memory::{Asked, FirstSeen, Passing, Prepared, SentTasks, ToldPods, ToldWorkflows};
 use crate::metrics::{self, Metrics};
 use crate::network::{Logical, Ovn};
 use crate::objects::Objects;
@@ -124,6 +124,7 @@ pub async fn run(
         prepared: Prepared::default(),
         first_seen: FirstSeen::default(),
         asked: Asked::default(),
+        passing: Passing::default(),
         told_pods: ToldPods::default(),
         told_workflows: ToldWorkflows::default(),
         sent: SentTasks::default(),

@@ -72,6 +72,13 @@ impl World {
         }
     }
 
+    /// Who may grant the VNic's attachment now: OVN has the port.
+    pub(crate) fn granters_of(&self, vnic_uid: &str) {
+        let attachments = self.nics.by(&IndexKey::owner(vnic_uid));
+        let awaiting = attachments.iter().filter(|attachment| attachment.spec.grant.is_none());
+        awaiting.for_each(|attachment| self.of_owner(&attachment.spec.owner));
+    }
+
     fn of_owner(&self, owner: &OwnerReference) {
         match owner {
             pod if is_pod(pod) => self.of_pod(&pod.uid),

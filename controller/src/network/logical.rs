@@ -5,6 +5,9 @@ use super::numbers::{Commit, Numbers};
 use super::settled::Settled;
 use crate::error::Error;
 use crate::metrics::{Writing, Written};
+use api::VNic;
+use planner::machine::observed::uid;
+use planner::network::port;
 use planner::network::rows::{Row, diff};
 use ports::north_bound::{Members, NorthBoundError};
 use ports::south_bound::Chassis;
@@ -141,6 +144,16 @@ impl Logical {
         self.tell();
     }
 
+    /// The VNic with what OVN has of its port, before its status says so.
+    pub(crate) fn as_written(&self, vnic: &Arc<VNic>) -> Arc<VNic> {
+        let holder = vnic.status.as_ref().and_then(|status| status.holder.as_ref());
+        if holder.is_none() || port::is_programmed(vnic).is_ok() {
+            return vnic.clone();
+        }
+        let rows = self.opened().ok().and_then(|opened| opened.north_bound.rows(uid(&vnic.metadata)).ok());
+        rows.map_or_else(|| vnic.clone(), |rows| port::as_written(vnic, &rows))
+    }
+
     /// Who follows the databases looks at what it is asked for.
     pub(super) fn tell(&self) {
         self.told.notify_one();
@@ -270,11 +283,12 @@ impl Logical {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planner::network::rows::{Cell, Vpc};
+    use planner::network::rows::{Binding, Cell, Port, Subnet, Vpc};
     use ports::conformance::memory::MemoryNorthBound;
     use ports::north_bound::Token;
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
+    use serde_json::json;
 
     fn logical(open: Option<Ovn>) -> Logical {
         Logical::new(open, Written::default())
@@ -327,6 +341,52 @@ mod tests {
             .collect::<Vec<_>>()
             .try_into()
             .expect("three")
+    }
+
+    /// On a switch and its router.
+    async fn write_port(network: &Logical, epoch: u64) {
+        network.settle("v", |site| Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows(site)).await.expect("a router");
+        let subnet = Subnet {
+            uid: "s".to_owned(),
+            vpc_uid: "v".to_owned(),
+            families: Vec::new(),
+            router_mac: "02:00:00:00:00:01".to_owned(),
+            mtu: 1442,
+            dhcp: None,
+            slaac: false,
+            dns_servers: Vec::new(),
+            domain: None,
+            metadata: false,
+            vlan: None,
+        };
+        network.settle("s", |site| subnet.rows(site)).await.expect("a switch");
+        let binding = Some(Binding { chassis: "chassis-1".to_owned(), attachment_uid: "a".to_owned(), epoch });
+        let (uid, name, subnet_uid) = ("n".to_owned(), "mp-n".to_owned(), "s".to_owned());
+        let port = Port { uid, name, subnet_uid, binding, ..Port::default() };
+        network.settle("n", |site| port.rows(site)).await.expect("a port");
+    }
+
+    /// One that ended between the commit and the status leaves all that a grant rests on.
+    #[tokio::test]
+    async fn what_is_committed_for_a_grant_is_known_before_any_status_and_to_the_next_leader() {
+        let memory = MemoryNorthBound::default();
+        let (network, _) = leader(&memory, 1).await;
+        let holder = json!({"attachmentNamespace": "metalplane-dpu-dpu-1", "attachmentName": "bm-01-eth0", "attachmentUID": "a",
+            "dpuName": "dpu-1", "dpuUID": "d"});
+        let vnic = json!({"metadata": {"name": "eth0", "namespace": "team-a", "uid": "n"}, "spec": {"subnet": "blue"},
+            "status": {"grant": {"epoch": 3}, "holder": holder}});
+        let vnic: Arc<VNic> = Arc::new(serde_json::from_value(vnic).expect("a VNic"));
+        let is_known = |network: &Logical| port::is_programmed(&network.as_written(&vnic)).is_ok();
+        assert!(!is_known(&network), "there is no port");
+        write_port(&network, 2).await;
+        assert!(!is_known(&network), "of an earlier grant");
+        write_port(&network, 3).await;
+        assert!(is_known(&network));
+        let (next, _) = leader(&memory, 2).await;
+        assert!(is_known(&next));
+        next.clear("n").await.expect("reachable");
+        assert!(!is_known(&next), "what is not there any more is not taken for written");
+        assert!(!is_known(&logical(None)), "nobody asks a database that there is not");
     }
 
     #[tokio::test]

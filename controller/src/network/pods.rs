@@ -63,7 +63,8 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
 async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error> {
     let (world, of_it) = (&c.world, IndexKey::owner(pod_uid));
     let watched = world.pods.by(&IndexKey::uid(pod_uid)).pop().map(|pod| Arc::new(pod.0.clone()));
-    let (vnics, mut attachments) = (world.vnics.by(&of_it), world.nics.by(&of_it));
+    let vnics: Vec<_> = world.vnics.by(&of_it).iter().map(|vnic| c.network.as_written(vnic)).collect();
+    let mut attachments = world.nics.by(&of_it);
     attachments.retain(|attachment| is_pod(&attachment.spec.owner));
     let is_watched = watched.is_some();
     let pod = match watched {
@@ -81,7 +82,7 @@ async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error
     let named: BTreeMap<_, _> = asked
         .iter()
         .filter_map(|request| request.vnic.clone())
-        .filter_map(|vnic| Some((vnic.clone(), world.vnics.get(&namespace, &vnic)?)))
+        .filter_map(|vnic| Some((vnic.clone(), c.network.as_written(&world.vnics.get(&namespace, &vnic)?))))
         .collect();
     let of_named = named.values().map(|vnic| vnic.spec.subnet.clone());
     let subnets: BTreeSet<String> = asked.into_iter().map(|request| request.subnet).chain(of_named).collect();

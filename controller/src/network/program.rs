@@ -31,12 +31,12 @@ struct Written {
     in_force: Result<(), Reason>,
 }
 
-/// Writes it, then says so: who grants rests on `VNic.status.programmed`.
+/// Writes it, then has it granted. That OVN has it is said with what comes of that, or after a moment (`bound::passes`).
 pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     let Some(vnic) = c.world.vnics.get(&key.0, &key.1) else {
         return Ok(Next::Wait);
     };
-    let plan = plan(c, &vnic);
+    let plan = plan(c, &c.network.as_written(&vnic));
     let Some(wanted) = plan.port else {
         if let Some(reason) = plan.reason {
             say(c, &vnic, None, Some(reason)).await?;
@@ -47,7 +47,8 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     confirm_offered(c, &vnic, &wanted).await?;
     let (own, began) = (uid(&vnic.metadata), Instant::now());
     let rows = wanted.rows(c.network.site().unwrap_or_default());
-    let under_grant = bound::is_granted(&vnic, plan.epoch);
+    let attachments = c.world.nics.by(&IndexKey::owner(own));
+    let under_grant = bound::is_granted(&c.network.as_written(&vnic), &attachments, plan.epoch);
     if under_grant && !bound::is_changing(&vnic) && c.network.differs(own, &rows).unwrap_or_default() {
         let said = ready::say(conditions(&vnic), IN_FORCE, Some(&bound::changing(&vnic)), &vnic.metadata, clock::now());
         patch(c, &vnic, json!({"conditions": said})).await?;
@@ -66,12 +67,15 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     match c.network.write(own, &rows, changing).await {
         Ok(()) => {
             c.network.tell_programmed(own);
+            if plan.epoch.is_some() && !under_grant {
+                // No event tells whoever grants it; where the answer was lost, the status does in a moment.
+                c.world.granters_of(own);
+            }
             let programmed = Programmed { generation: vnic.metadata.generation, epoch: plan.epoch, nb_cfg: None };
             let chassis = wanted.binding.as_ref().map(|binding| binding.chassis.as_str());
             let (in_force, next) = in_force(c, &vnic, chassis, began)?;
             let written = Written { programmed, allowed: wanted.allowed, in_force };
-            say(c, &vnic, Some(written), plan.reason).await?;
-            Ok(next)
+            Ok(next.sooner(say(c, &vnic, Some(written), plan.reason).await?))
         }
         Err(error) => {
             if error.is_north_bound_away() {
@@ -227,9 +231,17 @@ async fn confirm_offered(c: &Controller, vnic: &VNic, wanted: &Port) -> Result<(
 }
 
 /// `None`: what was said of the grant stays.
-async fn say(c: &Controller, vnic: &Arc<VNic>, written: Option<Written>, reason: Option<Reason>) -> Result<(), Error> {
+async fn say(
+    c: &Controller,
+    vnic: &Arc<VNic>,
+    written: Option<Written>,
+    reason: Option<Reason>,
+) -> Result<Next, Error> {
     let (meta, now) = (&vnic.metadata, clock::now());
     let status = vnic.status.clone().unwrap_or_default();
+    let passing = written.as_ref().filter(|written| reason.is_none() && written.allowed == status.allowed_addresses);
+    let passing = passing.and_then(|written| written.in_force.as_ref().err());
+    let passing = passing.filter(|in_force| bound::passes(vnic, Some(in_force))).map(Reason::name);
     let programmed = ready::say(&status.conditions, PROGRAMMED, reason.as_ref(), meta, now);
     let is_new = programmed.is_some();
     let mut said = programmed.unwrap_or_else(|| status.conditions.clone());
@@ -242,8 +254,13 @@ async fn say(c: &Controller, vnic: &Arc<VNic>, written: Option<Written>, reason:
     };
     bound::tell_metadata(&mut said, vnic, &c.world.nics.by(&IndexKey::owner(uid(meta))), now);
     if said == status.conditions && programmed == status.programmed && allowed == status.allowed_addresses {
-        return Ok(());
+        c.passing.forget(uid(meta), IN_FORCE);
+        return Ok(Next::Wait);
     }
+    if let Some(rest) = passing.and_then(|reason| c.passing.rest(uid(meta), IN_FORCE, reason)) {
+        return Ok(Next::Unless(rest));
+    }
+    c.passing.forget(uid(meta), IN_FORCE);
     // What is left out of a merge patch would stay.
     let programmed = programmed.map(|said| json!({"generation": said.generation, "epoch": said.epoch}));
     let mut change = json!({"programmed": programmed, "conditions": said});
@@ -258,5 +275,5 @@ async fn say(c: &Controller, vnic: &Arc<VNic>, written: Option<Written>, reason:
     if let Some(reason) = reason.filter(|_| is_new) {
         c.events.warn_why(vnic.as_ref(), &reason);
     }
-    Ok(())
+    Ok(Next::Wait)
 }

@@ -13,7 +13,7 @@
 use super::barrier::{self, Known, Verdict};
 use crate::machine::observed::name;
 use crate::reason::{Reason, Waiting};
-use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED};
+use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED, PROGRAMMED};
 use api::{NicAttachment, VNic};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -55,6 +55,17 @@ pub fn is_changing(vnic: &VNic) -> bool {
     said.is_some_and(|said| said.status == "False" && !of_agent.contains(&said.reason.as_str()))
 }
 
+/// What is said next nearly always passes within a moment: the VNic is about to be held, its port to be in force, or the VNic to be released.
+/// Nobody waits for that status; who grants asks OVN ([`super::port::as_written`]). That it is in force no more is said at once, unless the
+/// VNic is being deleted; and so is that what was wrong is right.
+pub fn passes(vnic: &VNic, in_force: Option<&Reason>) -> bool {
+    let awaits = matches!(in_force, Some(Reason::Waiting(Waiting::NotHeld { .. } | Waiting::NotBound { .. })));
+    let all = vnic.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let was_wrong = conditions::get(all, PROGRAMMED).is_some_and(|said| said.status == "False") || is_changing(vnic);
+    let is_ending = vnic.metadata.deletion_timestamp.is_some();
+    awaits && !was_wrong && (is_ending || !conditions::is_true(all, IN_FORCE))
+}
+
 pub fn changing(vnic: &VNic) -> Reason {
     Waiting::NotInForce { what: what(vnic) }.into()
 }
@@ -73,10 +84,12 @@ fn is_said(vnic: &VNic) -> bool {
     barrier::is_said(vnic.metadata.generation, said)
 }
 
-/// Rows for the grant with this epoch were written before: to change them now is to change them under it.
-pub fn is_granted(vnic: &VNic, epoch: Option<u64>) -> bool {
+/// Rows for the grant with this epoch were written before: to change them now is to change them under it. `vnic`: as OVN has it
+/// ([`super::port::as_written`]); where OVN has lost it, the grant tells that they were written.
+pub fn is_granted(vnic: &VNic, attachments: &[Arc<NicAttachment>], epoch: Option<u64>) -> bool {
     let programmed = vnic.status.as_ref().and_then(|status| status.programmed.as_ref());
-    epoch.is_some() && programmed.is_some_and(|programmed| programmed.epoch == epoch)
+    let granted = held(vnic, attachments).and_then(|attachment| attachment.spec.grant).map(|grant| grant.epoch);
+    epoch.is_some() && (granted == epoch || programmed.is_some_and(|programmed| programmed.epoch == epoch))
 }
 
 /// That of its holder.

@@ -6,11 +6,11 @@
 pub use super::groups::named as groups;
 pub use crate::vnic::logical_port;
 
-use super::rows::{Binding, Port, Rates};
+use super::rows::{Binding, Found, Port, Rates, version_of};
 use super::{addresses, allowed, chassis, desired, groups as group};
 use crate::machine::observed::{name, uid};
 use crate::reason::{Reason, Waiting};
-use api::network::{Ipv6Mode, Qos};
+use api::network::{Ipv6Mode, Programmed, Qos};
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc, conditions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -140,6 +140,22 @@ fn unshared(
     let Some(Parent { vnic: by, address, .. }) = parent.cloned() else { return (binding, unbound) };
     let vnic = name(&o.vnic.metadata).to_owned();
     (None, Some(Waiting::AddressStillShared { address, vnic, by }.into()))
+}
+
+/// The VNic as OVN has it, whose word it is under which grant the port may be bound: its status says so later, with what else there is to
+/// say. `rows`: those of the VNic that are committed. One transaction writes them all, so that where its version is, all of them were.
+pub fn as_written(vnic: &Arc<VNic>, rows: &[Found]) -> Arc<VNic> {
+    let Some(status) = vnic.status.as_ref().filter(|_| is_programmed(vnic).is_err()) else { return vnic.clone() };
+    let Some(holder) = &status.holder else { return vnic.clone() };
+    let (chassis, attachment_uid, epoch) = (String::new(), holder.attachment_uid.clone(), status.grant.epoch);
+    let binding = Binding { chassis, attachment_uid, epoch };
+    if version_of(uid(&vnic.metadata), rows) != Some(binding.version().as_str()) {
+        return vnic.clone();
+    }
+    let mut written = VNic::clone(vnic);
+    let programmed = status.programmed.clone().unwrap_or_default();
+    written.status.get_or_insert_default().programmed = Some(Programmed { epoch: Some(epoch), ..programmed });
+    Arc::new(written)
 }
 
 /// Whether OVN has the port of whoever holds the VNic now, else why not.

@@ -189,7 +189,7 @@ fn vnics(c: &Controller, owner: &IndexKey, namespace: &str, named: &BTreeSet<Str
     let mut vnics = c.world.vnics.by(owner);
     vnics.extend(named.iter().filter_map(|name| c.world.vnics.get(namespace, name)));
     vnics.retain(|vnic| vnic.metadata.namespace.as_deref() == Some(namespace));
-    vnics.into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect()
+    vnics.into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), c.network.as_written(&vnic))).collect()
 }
 
 /// Those that the machine names, and those of its VNics.

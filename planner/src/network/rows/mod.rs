@@ -28,7 +28,7 @@ mod vpc;
 pub use diff::{Change, Found, Update, diff};
 pub use group::{Direction, Group, Icmp, Peer, Protocol, Rule};
 pub use outside::{Floating, Gateway, Provider, Vlan, WayOut};
-pub use port::{Binding, CHASSIS, Port, Rates, UNBOUND};
+pub use port::{Binding, CHASSIS, Port, Rates, UNBOUND, version_of};
 pub use subnet::{DHCP4, DHCP6, Dhcp, Family, Subnet, metadata_port};
 pub use vpc::{Hop, Vpc};
 

@@ -2,11 +2,13 @@
 //! send from, is a virtual port of theirs (ovn-nb(5), type `virtual`): the router sends what is for the address to the one that has
 //! announced it last.
 
-use super::{Cell, DHCP4, DHCP6, Direction, MAC, Maker, Row, RowId, Table};
+use super::{Cell, DHCP4, DHCP6, Direction, Found, MAC, Maker, Row, RowId, Table};
 use std::net::IpAddr;
 
 /// Which chassis may bind the port (ovn-nb(5), options of Logical_Switch_Port).
 pub const CHASSIS: &str = "requested-chassis";
+/// By which grant the port may be bound.
+const VERSION: &str = "iface-id-ver";
 /// No chassis is called so, and no grant.
 pub const UNBOUND: &str = "none";
 
@@ -22,6 +24,16 @@ impl Binding {
     /// What the interface on the chassis must say in `iface-id-ver`.
     pub fn version(&self) -> String {
         format!("{}.{}", self.attachment_uid, self.epoch)
+    }
+}
+
+/// By which grant the port of the VNic with this UID may be bound, as these rows of it are there.
+pub fn version_of<'a>(uid: &str, rows: &'a [Found]) -> Option<&'a str> {
+    let own =
+        rows.iter().find(|found| found.row.table == Table::LogicalSwitchPort && found.row.id == RowId::of(uid))?;
+    match own.row.columns.get("options")? {
+        Cell::Pairs(options) => options.get(VERSION).map(String::as_str),
+        _ => None,
     }
 }
 
@@ -103,7 +115,7 @@ impl Port {
             ("port_security", Cell::Text(secured.join(" "))),
             ("dhcpv4_options", dhcp(true, DHCP4)),
             ("dhcpv6_options", dhcp(false, DHCP6)),
-            ("options", Cell::pairs([(CHASSIS, chassis), ("iface-id-ver", version)])),
+            ("options", Cell::pairs([(CHASSIS, chassis), (VERSION, version)])),
         ];
         self.member(maker.row(Table::LogicalSwitchPort, "", columns))
     }

@@ -1,11 +1,13 @@
 //! When a VNic's port is said to be in force: what the agent's word is worth, and when a number is needed.
 
 use crate::network::barrier::{Known, Verdict};
-use crate::network::bound::{Observed, changing, is_changing, is_granted, judge, tell_metadata};
+use crate::network::bound::{Observed, changing, is_changing, is_granted, judge, passes, tell_metadata};
 use crate::network::ready;
 use crate::reason::{Reason, Waiting};
-use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED};
+use api::attachment::Grant;
+use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED, PROGRAMMED};
 use api::{NicAttachment, VNic};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,7 +85,7 @@ fn the_agents_word_for_this_grant_is_enough() {
 #[test]
 fn what_is_changed_under_a_grant_needs_a_number_of_its_own() {
     let mut vnic = vnic();
-    assert!(is_granted(&vnic, Some(3)) && !is_granted(&vnic, Some(4)) && !is_granted(&vnic, None));
+    assert!(is_granted(&vnic, &[], Some(3)) && !is_granted(&vnic, &[], Some(4)) && !is_granted(&vnic, &[], None));
     let works = || Some(attachment(3, true));
     assert!(matches!(said(&vnic, works(), Known::Committed, 30), (Some("NotInForce"), Some(Verdict::Ask(_)))));
     let lags = said(&vnic, works(), Known::Number(12), 11);
@@ -114,6 +116,46 @@ fn what_is_changed_under_a_grant_needs_a_number_of_its_own() {
     let told = ready::say(&[], IN_FORCE, None, &vnic.metadata, NOW).expect("new");
     vnic.status.as_mut().expect("a status").conditions = told;
     assert!(!is_changing(&vnic));
+}
+
+/// OVN has lost the rows, and the status has not named the grant yet: they were written before it.
+#[test]
+fn a_grant_tells_that_its_rows_were_written() {
+    let mut vnic = vnic();
+    vnic.status.as_mut().expect("a status").programmed = None;
+    let mut granted = attachment(3, false);
+    assert!(!is_granted(&vnic, &[Arc::new(granted.clone())], Some(3)), "nothing is granted");
+    granted.spec.grant = Some(Grant { epoch: 3 });
+    let granted = [Arc::new(granted)];
+    assert!(is_granted(&vnic, &granted, Some(3)) && !is_granted(&vnic, &granted, Some(4)));
+    vnic.status.as_mut().expect("a status").holder = None;
+    assert!(!is_granted(&vnic, &granted, Some(3)), "the attachment is not the holder");
+}
+
+#[test]
+fn what_a_vnic_waits_for_within_a_moment_is_not_told_and_what_changes_for_its_user_is() {
+    let (not_bound, not_held) = (judge_of(&vnic(), None, Known::Nothing, 0).0.expect_err("not bound"), {
+        let mut free = vnic();
+        free.status.as_mut().expect("a status").holder = None;
+        judge_of(&free, None, Known::Nothing, 0).0.expect_err("not held")
+    });
+    let said = |type_: &str, reason: Option<&Reason>| {
+        let mut vnic = vnic();
+        let told = ready::say(&[], type_, reason, &vnic.metadata, NOW).expect("new");
+        vnic.status.as_mut().expect("a status").conditions = told;
+        vnic
+    };
+    for waits in [&not_held, &not_bound] {
+        assert!(passes(&vnic(), Some(waits)) && passes(&said(IN_FORCE, Some(&not_held)), Some(waits)));
+        let mut in_force = said(IN_FORCE, None);
+        assert!(!passes(&in_force, Some(waits)), "it is in force no more");
+        in_force.metadata.deletion_timestamp = Some(Time(NOW));
+        assert!(passes(&in_force, Some(waits)), "nobody asks any more");
+        assert!(!passes(&said(PROGRAMMED, Some(&not_held)), Some(waits)), "what was wrong is right");
+        assert!(!passes(&said(IN_FORCE, Some(&changing(&vnic()))), Some(waits)), "what was changing does no more");
+    }
+    assert!(!passes(&vnic(), None), "it is in force");
+    assert!(!passes(&vnic(), Some(&changing(&vnic()))), "a controller that starts goes by it");
 }
 
 #[test]

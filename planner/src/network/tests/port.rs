@@ -1,7 +1,7 @@
 //! A VNic's port: what it rests on, and which grant can bind it.
 
-use crate::network::port::{Observed, Parent, Plan, is_programmed, plan};
-use crate::network::rows::{Binding, Rates};
+use crate::network::port::{Observed, Parent, Plan, as_written, is_programmed, plan};
+use crate::network::rows::{Binding, Found, Rates};
 use crate::reason::{Blocked, Reason};
 use api::conditions::{self, ADDRESSES_ASSIGNED, ConditionStatus, PROGRAMMED, READY};
 use api::network::{DEFAULT, Programmed, Qos, default_vpc};
@@ -203,6 +203,26 @@ fn a_grant_waits_for_the_port_of_just_this_grant() {
     let why = is_programmed(&vnic).expect_err("an earlier grant's");
     assert_eq!(why.name(), "VNicNotReady");
     assert!(why.told().contains("is not ready: Because"), "{}", why.told());
+}
+
+/// Who grants does not wait for a status: OVN's own word is the first, and the one that outlives the controller.
+#[test]
+fn what_ovn_has_committed_for_a_grant_is_as_good_as_the_status() {
+    let w = world();
+    let rows_of = |epoch: u64| {
+        let mut of = world();
+        of.vnic.status.as_mut().expect("a status").grant.epoch = epoch;
+        let rows = of.plan().port.expect("a port").rows("site").into_iter();
+        rows.map(|row| Found { uuid: "u".to_owned(), row }).collect::<Vec<_>>()
+    };
+    let vnic = Arc::new(w.vnic.clone());
+    assert!(is_programmed(&as_written(&vnic, &rows_of(3))).is_ok());
+    assert!(is_programmed(&as_written(&vnic, &rows_of(2))).is_err(), "an earlier grant's");
+    assert!(is_programmed(&as_written(&vnic, &[])).is_err(), "no port");
+    let mut free = w.vnic.clone();
+    free.status.as_mut().expect("a status").holder = None;
+    let free = Arc::new(free);
+    assert!(is_programmed(&as_written(&free, &rows_of(3))).is_err(), "nobody holds it");
 }
 
 /// A VNic of the same Subnet with this address that no host has.
