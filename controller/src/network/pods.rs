@@ -27,6 +27,9 @@ const ROUNDS: usize = 16;
 /// How often a pod is looked at that is not watched any more, for it has lost its label, and that has NICs.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// In place of a condition: a pod has none of ours.
+const TOLD: &str = "Event";
+
 /// Nodes are not watched: how often one is looked at that does not say which machine it is.
 const LOOK_AT_NODE: Duration = Duration::from_secs(5);
 
@@ -36,13 +39,14 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         let (o, is_watched) = gather(c, &key.1).await?;
         let plan = pods::plan(&o);
         if plan.actions.is_empty() {
-            tell(c, &key.1, &o, &plan);
+            let told = tell(c, &key.1, &o, &plan);
             let is_told = is_watched || o.pod.is_none();
-            return Ok(match &plan.reason {
+            let next = match &plan.reason {
                 Some(Reason::Blocked(Blocked::NodeNotOfMachine { .. })) => Next::After(LOOK_AT_NODE),
                 _ if is_told => Next::Wait,
                 _ => Next::After(LOOK),
-            });
+            };
+            return Ok(next.sooner(told));
         }
         for action in &plan.actions {
             let done = act(c, (&key.1, o.pod.as_deref()), action).await;
@@ -229,8 +233,14 @@ async fn annotate(c: &Controller, pod: Option<&Pod>, networks: &str) -> Result<(
     Ok(())
 }
 
-/// A pod has no status of ours: its Events say what its NICs wait for, and that they are granted.
-fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) {
+/// A pod has no status of ours: its Events say what its NICs wait for, if not for a moment alone, and that they are granted.
+fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) -> Next {
+    let waits = plan.reason.as_ref().filter(|reason| o.pod.is_some() && matches!(reason, Reason::Waiting(_)));
+    match waits.and_then(|reason| c.passing.rest(pod_uid, TOLD, reason.name())) {
+        Some(rest) => return Next::Unless(rest),
+        None if waits.is_none() => c.passing.forget(pod_uid, TOLD),
+        None => {}
+    }
     let granted = |attachment: &&Arc<NicAttachment>| attachment.spec.grant.is_some();
     let note = match &plan.reason {
         _ if o.pod.is_none() => None,
@@ -246,6 +256,7 @@ fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) {
         (Some(pod), Some(note), None) if is_news => c.events.tell(pod.as_ref(), "NicGranted", &note),
         _ => {}
     }
+    Next::Wait
 }
 
 fn granted_nic(attachment: &NicAttachment) -> String {

@@ -8,6 +8,7 @@ use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
 use crate::world::Kind;
+use api::conditions::DELETABLE;
 use api::{AddressHold, NicAttachment, Subnet, VNic, labels};
 use kube::Api;
 use kube::api::ListParams;
@@ -15,6 +16,7 @@ use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::addresses::{self, Action, Observed, Plan};
 use planner::network::pool::Pool;
 use planner::network::{admission, allowed, provider};
+use planner::reason::{Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::sync::Arc;
@@ -48,8 +50,8 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         let o = Observed { is_listed, ..gather(c, vnic).await? };
         let plan = plan(c, &o);
         if plan.actions.is_empty() {
-            write(c, &o, &plan).await?;
-            return Ok(Next::at(plan.wake_at));
+            let told = write(c, &o, &plan).await?;
+            return Ok(Next::at(plan.wake_at).sooner(told));
         }
         let releases = |action: &Action| matches!(action, Action::DeleteAddressHold(_) | Action::Unprotect);
         if plan.actions.iter().any(releases) {
@@ -255,9 +257,14 @@ pub(super) async fn attachment_of(c: &Controller, vnic_uid: &str) -> Result<Opti
 }
 
 /// Writes the status if it says anything new, by compare-and-swap, and tells what the VNic waits for.
-async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
-    let Some(status) = &plan.status else { return Ok(()) };
+async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<Next, Error> {
+    let Some(status) = &plan.status else { return Ok(Next::Wait) };
     let meta = &o.vnic.metadata;
+    // Nearly always its user releases it at the same time.
+    let in_use = plan.reason.as_ref().filter(|reason| matches!(reason, Reason::Waiting(Waiting::VNicInUse { .. })));
+    if let Some(rest) = in_use.and_then(|reason| c.passing.rest(uid(meta), DELETABLE, reason.name())) {
+        return Ok(Next::Unless(rest));
+    }
     let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
     let said = json!({
         "addresses": status.addresses, "macAddress": status.mac_address, "conditions": status.conditions,
@@ -275,5 +282,5 @@ async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
     if let Some(reason) = &plan.reason {
         c.events.warn_why(o.vnic.as_ref(), reason);
     }
-    Ok(())
+    Ok(Next::Wait)
 }
