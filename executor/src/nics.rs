@@ -136,8 +136,10 @@ pub async fn free(c: &impl Shell, target: &Target, holder: &Holder) -> Result<()
     writes::change_status(c, &*seen, &there).await.map(drop)
 }
 
+/// The garbage collector deletes that of a pod, too.
 pub async fn delete_vnic(c: &impl Shell, target: &Target) -> Result<(), Error> {
     match seen::<VNic>(c, target) {
+        Ok(there) if there.metadata.deletion_timestamp.is_some() => Ok(()),
         Ok(there) => writes::delete::<VNic>(c, &there.metadata, false).await,
         Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),

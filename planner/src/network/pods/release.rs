@@ -1,4 +1,8 @@
-//! The way back of everything of a pod that is not wanted: attachment, holder, then the VNic, or the mark on one that stays.
+//! The way back of everything of a pod that is not wanted: attachment and VNic, or, of a VNic that stays, attachment, holder and mark.
+//!
+//! A VNic that was made for the pod is deleted with its attachment, not after it, as the garbage collector would do: its finalizer keeps its
+//! port and its addresses until a list from quorum has no attachment of it (*AddressIsHeld*). So its holder is not emptied first: nobody
+//! takes a VNic that is being deleted.
 
 use super::{Action, Observed, Plan};
 use crate::machine::observed::{DpuSeen, annotation, label, name, uid};
@@ -59,18 +63,22 @@ pub(super) fn plan(o: &Observed, wanted: &Wanted, plan: &mut Plan) {
     }
     for vnic in &o.vnics {
         let meta = &vnic.metadata;
+        let made = label(meta, labels::POD_UID) == Some(&o.uid);
+        if made && !wanted.vnics.contains(name(meta)) {
+            if meta.deletion_timestamp.is_none() {
+                plan.actions.push(Action::DeleteVNic { target: target(meta) });
+            }
+            continue;
+        }
         if o.attachments.iter().any(|attachment| attachment.spec.vnic_uid == uid(meta)) {
             continue;
         }
-        let made = label(meta, labels::POD_UID) == Some(&o.uid);
         let held = vnic.status.as_ref().and_then(|status| status.holder.as_ref());
         let ours = |holder: &&Holder| made || is_of(o, vnic, holder);
         match held.filter(ours) {
             Some(holder) => plan.actions.push(Action::FreeVNic { target: target(meta), holder: holder.clone() }),
             None if wanted.vnics.contains(name(meta)) => {}
-            None if !made => plan.actions.push(Action::UnprotectVNic { target: target(meta) }),
-            None if meta.deletion_timestamp.is_some() => {}
-            None => plan.actions.push(Action::DeleteVNic { target: target(meta) }),
+            None => plan.actions.push(Action::UnprotectVNic { target: target(meta) }),
         }
     }
 }

@@ -130,10 +130,14 @@ impl World {
                 }),
                 Action::Abandon { .. } => self.o.attachments.clear(),
                 Action::FreeVNic { .. } => self.vnic(|vnic| vnic.status.get_or_insert_default().holder = None),
-                Action::DeleteVNic { .. } => self.o.vnics.clear(),
+                Action::DeleteVNic { .. } => self.vnic(|vnic| vnic.metadata.deletion_timestamp = Some(Time(NOW))),
                 Action::ProtectVNic { mark, .. } => self.mark(Some(mark)),
                 Action::UnprotectVNic { .. } => self.mark(None),
             }
+        }
+        // Its own plan releases one that is being deleted, after the last attachment.
+        if self.o.attachments.is_empty() {
+            self.o.vnics.retain(|vnic| vnic.metadata.deletion_timestamp.is_none());
         }
         plan.actions.len()
     }
@@ -231,7 +235,9 @@ fn an_ended_pod_gives_everything_back_in_order() {
         end(&mut world);
         world.settle();
         assert_eq!(world.o.vnics.len(), 1, "the agent has not let go");
-        assert!(world.o.vnics[0].status.as_ref().is_some_and(|status| status.holder.is_some()));
+        let vnic = &world.o.vnics[0];
+        assert!(vnic.metadata.deletion_timestamp.is_some(), "no write follows the agent's last one");
+        assert!(vnic.status.as_ref().is_some_and(|status| status.holder.is_some()));
         world.o.attachments.clear();
         world.settle();
         assert!(world.o.vnics.is_empty());
