@@ -158,6 +158,15 @@ mod tests {
             matches!(actions.as_slice(), [Action::FreeVNic { holder: free, .. }] if *free == holder),
             "{actions:?}"
         );
+        let mut made = vnic.clone();
+        made.metadata.labels = Some([(labels::MACHINE_UID.to_owned(), "machine".to_owned())].into());
+        left.own.vnics.insert("users-own".to_owned(), Arc::new(made.clone()));
+        let actions = plan(&left, Timestamp::UNIX_EPOCH).actions;
+        assert!(matches!(actions.as_slice(), [Action::UnprotectVNic { .. }]), "it ends with its machine: {actions:?}");
+        made.metadata.annotations = None;
+        left.own.vnics.insert("users-own".to_owned(), Arc::new(made));
+        let actions = plan(&left, Timestamp::UNIX_EPOCH).actions;
+        assert!(matches!(actions.as_slice(), [Action::DeleteVNic { .. }]), "{actions:?}");
         vnic.status = None;
         left.own.vnics.insert("users-own".to_owned(), Arc::new(vnic));
         let actions = plan(&left, Timestamp::UNIX_EPOCH).actions;

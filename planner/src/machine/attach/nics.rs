@@ -260,7 +260,9 @@ pub(in crate::machine) fn sweep(o: &Owned<'_>, wanted: &BTreeSet<String>, draft:
         if !used && !ours || attached.contains(uid(meta)) {
             continue;
         }
-        let action = match vnic.status.as_ref().and_then(|status| status.holder.as_ref()) {
+        // It is deleted next, and nobody takes a VNic that is being deleted: that its holder is empty would tell nobody anything.
+        let ends = ours && !wanted.contains(vnic_name);
+        let action = match vnic.status.as_ref().and_then(|status| status.holder.as_ref()).filter(|_| !ends) {
             Some(holder) if used && !present.contains(holder.attachment_uid.as_str()) && held_here(o, vnic, holder) => {
                 Action::FreeVNic { target: target(meta), holder: holder.clone() }
             }
