@@ -34,6 +34,12 @@ pub fn strangers(scene: &Scene) -> Vec<String> {
 
 /// A machine that is a worker, with a pod that has a NIC there.
 pub async fn create(s: &Simulation) -> Result<(), String> {
+    create_worker(s);
+    create_pod(s);
+    works(s).await
+}
+
+pub fn create_worker(s: &Simulation) {
     let mut machine = life::machine("bm-01", 7);
     machine["spec"]["nodeName"] = json!(NODE);
     s.create(MACHINES, USER, machine);
@@ -41,16 +47,34 @@ pub async fn create(s: &Simulation) -> Result<(), String> {
     let node =
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"providerID": provider}});
     s.create("nodes", "", node);
+}
+
+pub fn create_pod(s: &Simulation) {
     let asks = json!({labels::NETWORKS: r#"[{"name": "net1", "subnet": "blue"}]"#});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {
         "name": "web", "labels": {labels::NETWORKS: ""}, "annotations": asks,
     }, "spec": {"nodeName": NODE, "containers": []}});
     s.create("pods", USER, pod);
-    works(s).await
+}
+
+fn delete_pod(s: &Simulation) -> Result<(), String> {
+    let now = json!({"gracePeriodSeconds": 0});
+    let pod = Id::new("pods", USER, "web");
+    s.scene.server.write(|store| store.delete(&pod, &now).map(drop)).map_err(|refusal| refusal.message)
+}
+
+/// The pod is deleted, and its machine runs on.
+pub async fn pod_ends(s: &Simulation) -> Result<(), String> {
+    delete_pod(s)?;
+    let is_of_pod = |object: &Value| object["metadata"]["labels"][labels::POD] == "web";
+    s.until("nothing of the pod is left", |s| {
+        [NICS, "metalplane.io/vnics"].iter().all(|kind| !s.scene.server.list(kind).iter().any(|one| is_of_pod(one)))
+    })
+    .await
 }
 
 /// The pod's NIC is in force at the machine's server.
-async fn works(s: &Simulation) -> Result<(), String> {
+pub async fn works(s: &Simulation) -> Result<(), String> {
     s.until("the pod has its NIC at the machine", |s| {
         let machine = s.machine("bm-01").unwrap_or_default();
         let dpu = s.scene.hosts.iter().find(|host| machine["status"]["hardwareName"] == host.name.as_str());
@@ -76,9 +100,7 @@ pub async fn moves_and_ends(s: &Simulation) -> Result<(), String> {
     })
     .await?;
     s.until("the pod has no NIC", |s| s.scene.server.list(NICS).is_empty()).await?;
-    let now = json!({"gracePeriodSeconds": 0});
-    let pod = Id::new("pods", USER, "web");
-    s.scene.server.write(|store| store.delete(&pod, &now).map(drop)).map_err(|refusal| refusal.message)?;
+    delete_pod(s)?;
     s.delete("nodes", "", NODE);
     s.until("nothing is left", life::is_clean).await
 }
