@@ -20,7 +20,9 @@ const ANSWERS: &str = "kube_client::client=error";
 pub fn log(filter: &str, format: LogFormat) -> Result<()> {
     let filter = filtered(filter)?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let log = log.with_ansi(std::io::stderr().is_terminal());
+    // A line that cannot be written (a disk that is full, a journal that was started anew) is lost. The library would tell so on stderr,
+    // where the log is, and a task that cannot write there panics.
+    let log = log.with_ansi(std::io::stderr().is_terminal()).log_internal_errors(false);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
@@ -54,7 +56,9 @@ pub fn stopped() -> std::io::Result<impl Future<Output = ()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write;
+    use std::process::{Command, Stdio};
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -93,5 +97,31 @@ mod tests {
         assert!(!quiet.contains("a refusal") && !quiet.contains("an answer"), "{quiet}");
         assert!(logged("info,kube_client::client=warn").contains("an answer"));
         assert!(filtered("info,controller=loud").is_err(), "what is no filter is refused");
+    }
+
+    const INSIDE: &str = "METALPLANE_LOG_TEST";
+    /// Of whoever has logged, and goes on.
+    const GOES_ON: &str = "goes on";
+
+    /// This very test runs once more as a program whose stderr is a disk that is full: every write there is ENOSPC.
+    #[test]
+    fn a_log_on_a_full_disk_ends_nobody() {
+        let test = "process::tests::a_log_on_a_full_disk_ends_nobody";
+        if let Ok(format) = std::env::var(INSIDE) {
+            log("info", LogFormat::from_str(&format, false).expect("a format")).expect("a log");
+            tracing::error!("a line that is lost");
+            println!("{GOES_ON}");
+            return;
+        }
+        let full = || File::options().write(true).open("/dev/full").expect("a disk that is full");
+        let error = full().write_all(b"x").expect_err("it is full");
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        for format in ["text", "json"] {
+            let mut program = Command::new(std::env::current_exe().expect("this program"));
+            program.args(["--exact", test, "--nocapture"]).env(INSIDE, format).stderr(Stdio::from(full()));
+            let ended = program.output().expect("it starts");
+            let said = String::from_utf8_lossy(&ended.stdout);
+            assert!(ended.status.success() && said.contains(GOES_ON), "{format}: {}: {said}", ended.status);
+        }
     }
 }

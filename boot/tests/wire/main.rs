@@ -2,6 +2,7 @@
 //! and tftp, in [`tftp_clients`] others' too, curl; in [`packets`] packets of our own; in [`origin`] an image of nginx's; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
 
 mod current;
+mod full_disk;
 mod graph;
 mod netboot;
 mod networks;
@@ -72,6 +73,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     prepare(&site).await;
     renewed::has_few_rights(&site).await;
     let (arguments, log) = (arguments(&dir), path(&dir, "boot.log"));
+    full_disk::stops_nothing(&site, &dir, &arguments).await;
     let service = site::boot(&site.of_a_pod, &arguments, US, &log).await;
     site.renew_token();
     addresses(&dir).await;
