@@ -14,7 +14,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// The node that the boot service runs on: one with a leg in the provisioning network.
-const NODE: &str = "node-1";
+pub(super) const NODE: &str = "node-1";
+/// The label of such nodes.
+pub(super) const BOOT_NODES: &str = "boot=metalplane";
 /// By which iPXE is called, whichever program it is.
 const IPXE: &str = "ipxe.efi";
 
@@ -83,6 +85,7 @@ impl Site {
         if self.bare_servers().is_empty() {
             return Ok(Vec::new());
         }
+        self.kubectl(&["label", "node", NODE, "--overwrite", BOOT_NODES]).await?;
         let folder = self.netboot_folder();
         let ipxe = preflight::ipxe().await?;
         let installer = program("installer")?;
@@ -99,7 +102,10 @@ impl Site {
             format!("boot.addresses[0]={}", boot_address()?),
             format!("boot.interface={PROVISIONING_LEG}"),
             format!("boot.directory={}", folder.display()),
-            format!("boot.nodeSelector.kubernetes\\.io/hostname={NODE}"),
+            format!("boot.nodeSelector.{BOOT_NODES}"),
+            // Of the node that the test of two replicas adds.
+            "boot.tolerations[0].key=metalplane.io/dpu".to_owned(),
+            "boot.tolerations[0].operator=Exists".to_owned(),
             format!("boot.programs[0].name={IPXE}"),
             format!("boot.programs[0].file={IPXE}"),
             format!("boot.programs[0].sha256={digest}"),

@@ -26,6 +26,7 @@ mod ovn;
 mod pods;
 mod refusals;
 mod registry;
+mod replicas;
 mod shared_power;
 mod shown;
 mod states;

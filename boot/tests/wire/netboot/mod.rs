@@ -7,12 +7,14 @@
 //! | [`server`] | the machine |
 //! | [`replicas`] | the boot service |
 //! | [`site`] | what it is installed from: images, programs, the Workflow |
+//! | [`trouble`] | what befalls it in the middle |
 //!
 //! A way in that nothing else of these tests goes takes a minute: three of them run always, the others by the judge `pxe-boot`.
 
 mod replicas;
 mod server;
 mod site;
+mod trouble;
 
 use super::networks::{DHCRELAY, DNSMASQ};
 use super::site::{self as wire, ApiServer, Running, US};
@@ -28,6 +30,7 @@ use std::io::{Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use tonic::Code;
+use trouble::Trouble;
 
 /// It takes a minute; the limit is for a busy machine.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -43,6 +46,7 @@ struct Way {
     arguments: &'static [&'static str],
     /// Two, of which one ends while the server that it serves is installed.
     replicas: bool,
+    trouble: Trouble,
     /// In the log of the boot service: what the firmware is given first.
     first: &'static str,
     /// Whether iPXE runs a script in between.
@@ -63,6 +67,7 @@ const PXE: Way = Way {
     beside_dnsmasq: false,
     arguments: &[],
     replicas: false,
+    trouble: Trouble::None,
     first: "ipxe.efi",
     script: true,
     then: "netboot-not-allowed",
@@ -76,7 +81,8 @@ async fn a_server_installs_itself_from_the_network() {
 #[tokio::test]
 async fn by_uefi_http() {
     let first = "http://10.88.0.1:7080/ipxe/binary/52:54:00:88:00:01/ipxe.efi";
-    Box::pin(install("netboot::by_uefi_http", &Way { firmware: Firmware::UefiHttp, first, ..PXE })).await;
+    let way = Way { firmware: Firmware::UefiHttp, first, trouble: Trouble::Deleted, ..PXE };
+    Box::pin(install("netboot::by_uefi_http", &way)).await;
 }
 
 #[tokio::test]
@@ -84,7 +90,8 @@ async fn by_the_bios_rom_of_ipxe() {
     let (firmware, first, then) = (Firmware::Bios, "/ipxe/script/", "/ipxe/script/");
     // As agents are known that others wrote.
     let arguments = &["--agents=bearer"];
-    Box::pin(install("netboot::by_the_bios_rom_of_ipxe", &Way { firmware, first, then, arguments, ..PXE })).await;
+    let way = Way { firmware, first, then, arguments, trouble: Trouble::PowerLost, ..PXE };
+    Box::pin(install("netboot::by_the_bios_rom_of_ipxe", &way)).await;
 }
 
 #[tokio::test]
@@ -160,11 +167,15 @@ async fn install(test: &str, way: &Way) {
     };
     let workflows = site::workflow(&api, &folder, server, way.has_session()).await;
     guessed().await;
-    let _server = Server { firmware: way.firmware, cable: way.cable, mac: server.1 }.start(&folder).await;
+    let machine = Server { firmware: way.firmware, cable: way.cable, mac: server.1 };
+    machine.is_cabled().await;
+    let mut running = Some(machine.start(&folder));
     tokio::select! {
         () = follow(way, &folder, &boot, &workflows) => {}
         () = boot.end_one_of_two() => {}
+        () = trouble::comes(way, (&api, &folder), (&machine, &mut running), &workflows) => {}
     }
+    trouble::is_over(way.trouble, &workflows, &boot.said()).await;
     assert_eq!(boot.ended(), usize::from(way.replicas));
     if way.has_session() {
         seeded(&folder, server.0);

@@ -37,7 +37,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(&self, folder: &Folder) -> Running {
+    pub async fn is_cabled(&self) {
         let interface = match self.cable {
             Cable::Direct => "eth0",
             Cable::Relayed => "eth1",
@@ -58,6 +58,10 @@ impl Server {
             let done = client(&["ip", "addr", "add", "10.88.0.250/24", "dev", "br0"]).await;
             assert!(done.status.success(), "the BMC's address: {done:?}");
         }
+    }
+
+    /// Switched on; off when the value ends. Its disk and the variables of its firmware stay.
+    pub fn start(&self, folder: &Folder) -> Running {
         let namespace = site::clients().expect("inside");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace, "qemu-system-x86_64"]).args(self.arguments(folder));
@@ -76,7 +80,9 @@ impl Server {
         let mut add = |words: &[String]| all.extend_from_slice(words);
         let file = |name: &str| folder.file(name).display().to_string();
         add(&["-drive".to_owned(), format!("if=none,id=disk,format=raw,discard=unmap,file={}", file("disk.raw"))]);
-        add(&["-serial".to_owned(), format!("file:{}", file("console"))]);
+        // Of every start.
+        add(&["-chardev".to_owned(), format!("file,id=console,append=on,path={}", file("console"))]);
+        add(&["-serial".to_owned(), "chardev:console".to_owned()]);
         let rom = if self.firmware == Firmware::Bios { "" } else { ",romfile=" };
         let boots = if matches!(self.firmware, Firmware::UefiCd(_)) { "" } else { ",bootindex=1" };
         add(&["-device".to_owned(), format!("virtio-net-pci,netdev=net,mac={}{rom}{boots}", self.mac)]);
