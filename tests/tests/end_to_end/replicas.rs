@@ -64,8 +64,12 @@ async fn served(site: &Site, addresses: [Ipv4Addr; 2]) -> Result<()> {
     let pods = pods(site).await?;
     let nodes: BTreeSet<&str> = pods.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
     ensure!(nodes == BTreeSet::from([ORDINARY_NODE, NODE]), "one on each node: {nodes:?}");
-    let budget = site.get(&["pdb", "metalplane-boot", "-n", SYSTEM_NAMESPACE]).await?.context("a budget")?;
-    ensure!(budget["status"]["disruptionsAllowed"] == 1, "a drain may end one: {budget}");
+    until("a drain may end one of them", SOON, async || {
+        let budget = site.get(&["pdb", "metalplane-boot", "-n", SYSTEM_NAMESPACE]).await?.context("a budget")?;
+        let allowed = budget["status"]["disruptionsAllowed"] == 1;
+        Ok(if allowed { Ok(()) } else { Err(budget["status"].to_string()) })
+    })
+    .await?;
 
     deleted(site, &mut network).await?;
     let (before, metrics) = (uids(site).await?, format!("boot.metricsPort={METRICS}"));
