@@ -10,8 +10,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a replica has to make an offer within, on a network without delay.
+/// What a replica makes an offer within, on a network without delay; and what the first offer is waited for, where the machine is busy.
 const OFFERED: Duration = Duration::from_secs(1);
+const FIRST: Duration = Duration::from_secs(5);
 /// As curl is told it: a question by TFTP to a node that has nobody there is answered by nothing.
 const CURL_LIMIT: &str = "3";
 /// The control plane's leg.
@@ -102,11 +103,11 @@ impl<'a> BootClient<'a> {
         self.replicas.into_iter().zip([first, second]).filter_map(|(replica, text)| Some((replica, text?))).collect()
     }
 
-    /// Until both have made an offer, or the time is over in which one that runs has.
+    /// Until both have made an offer, or the time is over in which the other one had if it ran.
     async fn offers(&mut self) -> Result<BTreeSet<(Ipv4Addr, Ipv4Addr)>> {
         self.asked += 1;
         self.asks.is_told(&self.asked.to_string()).await?;
-        let until = Instant::now() + OFFERED;
+        let asked = Instant::now();
         loop {
             let mut offers = BTreeSet::new();
             for line in self.asks.heard() {
@@ -115,7 +116,8 @@ impl<'a> BootClient<'a> {
                     offers.insert((server.parse()?, address.parse()?));
                 }
             }
-            if offers.len() == self.replicas.len() || Instant::now() > until {
+            let patience = if offers.is_empty() { FIRST } else { OFFERED };
+            if offers.len() == self.replicas.len() || asked.elapsed() > patience {
                 return Ok(offers);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
