@@ -103,6 +103,9 @@ async fn configure(handle: &Handle, interface: &Interface) -> Result<(), Error> 
         let sized = LinkUnspec::new_with_index(index).mtu(interface.mtu).build();
         change(sized).await.map_err(failed(format!("give {own} the MTU {}", interface.mtu)))?;
     }
+    if !interface.configured_by_pod {
+        ignore_advertisements(own)?;
+    }
     for address in &interface.addresses {
         let (ip, length) = prefix(address)?;
         let mut add = handle.address().add(index, ip, length);
@@ -128,6 +131,16 @@ async fn configure(handle: &Handle, interface: &Interface) -> Result<(), Error> 
         added.map_err(failed(format!("give {own} the route to {}", route.destination)))?;
     }
     Ok(())
+}
+
+/// The pod has the addresses and routes that it was given. By a router's advertisement the kernel would add an address that OVN drops packets
+/// of, and a default route beside the cluster network's; and OVN lets the advertisements of other guests pass.
+fn ignore_advertisements(own: &str) -> Result<(), Error> {
+    match std::fs::write(format!("/proc/sys/net/ipv6/conf/{own}/accept_ra"), "0") {
+        // A kernel without IPv6.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        written => written.map_err(|error| Error::io(format!("have {own} ignore router advertisements: {error}"))),
+    }
 }
 
 /// The DPU gives a function its carrier once everything that is to be forbidden is.

@@ -238,6 +238,8 @@ fn a_pod_gets_its_nic_and_gives_it_back() {
     assert_eq!((&result["ips"], &result["routes"]), said_before, "ptp looks for each of them on eth0");
     let (netns, routes) = (&pods.0[0], ip(&format!("-n {} route", pods.0[0])));
     assert!(routes.contains("10.30.0.0/24 via 10.20.0.1 dev net1"), "{routes}");
+    let accepts = ip(&format!("netns exec {netns} cat /proc/sys/net/ipv6/conf/net1/accept_ra"));
+    assert_eq!(accepts.trim(), "0", "what a router advertises is not the pod's");
     on("CHECK", "c1", &old).succeeds(&config);
     ip(&format!("-n {netns} address del 10.20.0.7/24 dev net1"));
     let (code, message) = on("CHECK", "c1", &old).fails(&config);
