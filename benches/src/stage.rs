@@ -19,7 +19,7 @@ pub const NAMESPACE: &str = "bench";
 pub const MACHINE: &str = "bm";
 pub const ADDRESS: &str = "10.30.0.7";
 /// Of whoever asks the guest for an answer.
-pub const ASKS_AS: Place = Place { namespace: NAMESPACE, subnet: "blue", address: "10.30.0.250/24" };
+pub const ASKS_AS: Place = Place { namespace: NAMESPACE, subnet: "blue", addresses: &["10.30.0.250/24"] };
 /// Generous: a figure that is late is a figure, one that is missing is none.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(20);

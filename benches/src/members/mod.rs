@@ -22,7 +22,7 @@ spec: {cidr: 10.31.0.0/24}
 ";
 /// Who pings: a device on that node, its place, and the MAC address that goes with its address.
 const ASKER: (&str, &str, &str) = ("dpu-1", "asker", "02:70:0a:1f:00:fa");
-const ASKS_AS: Place = Place { namespace: NAMESPACE, subnet: "members", address: "10.31.0.250/24" };
+const ASKS_AS: Place = Place { namespace: NAMESPACE, subnet: "members", addresses: &["10.31.0.250/24"] };
 const ASKER_ADDRESS: &str = "10.31.0.250";
 /// Where the VNics are, and the device of each in its turn.
 const NODE: &str = "dpu-2";

@@ -53,7 +53,7 @@ pub(super) async fn console_of(site: &Site, machine: &str) -> Result<Guest> {
 
 /// Asks from a logical port on the other DPU: the packets cross the tunnel between the two.
 async fn ping_from_the_other_dpu(story: &Story, site: &Site, own: &str) -> Result<Timestamp> {
-    let from = Place { namespace: NAMESPACE, subnet: "blue", address: "10.20.0.250/24" };
+    let from = Place { namespace: NAMESPACE, subnet: "blue", addresses: &["10.20.0.250/24"] };
     let answered = site.ping_from_another_dpu(own, from, ADDRESS, BOOT_LIMIT).await?;
     story.say(&format!("{ADDRESS} answers ping from another DPU"));
     Ok(answered)

@@ -2,7 +2,7 @@
 //! either Vpc may reach TCP 443 of its own members, so that nothing but the Vpc keeps a payload from the other one.
 
 use super::machine::{console_of, dpu_of};
-use super::network::{MACHINE, PODS, address_of, virtual_machine, vnic_of};
+use super::network::{MACHINE, PODS, addresses_of, virtual_machine, vnic_of};
 use super::{BOOT_LIMIT, NAMESPACE, Story};
 use crate::guest::Guest;
 use crate::site::{Netns, ORDINARY_NODE, Site, by_first_address, until};
@@ -24,7 +24,8 @@ spec: {vpc: {name: red}, ingress: [{ports: [{protocol: TCP, port: 443}]}]}
 
 struct Member {
     name: &'static str,
-    address: String,
+    /// Of each family one.
+    addresses: [String; 2],
     at: At,
 }
 
@@ -40,16 +41,16 @@ impl Member {
         inside.listen(site, &[PORT]).await?;
         Ok(Self {
             name,
-            address: address_of(site, &vnic_of(site, name).await?).await?,
+            addresses: addresses_of(site, &vnic_of(site, name).await?).await?,
             at: At::Netns(Box::new(inside)),
         })
     }
 
-    async fn in_guest(name: &'static str, guest: Guest, address: String) -> Result<Self> {
+    async fn in_guest(name: &'static str, guest: Guest, addresses: [String; 2]) -> Result<Self> {
         guest.line(&format!("the guest of {name} has booted"), 0, BOOT_LIMIT, |line| line.contains("MP-BOOT ")).await?;
         let from = guest.printed().len();
         guest.order(LISTEN, LIMIT).await?;
-        Ok(Self { name, address, at: At::Guest(guest, from) })
+        Ok(Self { name, addresses, at: At::Guest(guest, from) })
     }
 
     /// One by `nodeName`. The VNic is there.
@@ -58,7 +59,7 @@ impl Member {
         let mut made = site.netns_of_vnic(&vnic, node, name, by_first_address).await?;
         made.listen(site, &[PORT]).await?;
         site.ports_are_up(&[vnic["metadata"]["uid"].as_str().unwrap_or_default()]).await?;
-        Ok(Self { name, address: address_of(site, name).await?, at: At::Netns(Box::new(made)) })
+        Ok(Self { name, addresses: addresses_of(site, name).await?, at: At::Netns(Box::new(made)) })
     }
 
     fn heard(&self) -> Vec<String> {
@@ -80,9 +81,9 @@ impl Member {
     }
 
     /// Sends until it is heard: a guest takes the next connection a moment after the last one.
-    async fn reaches(&self, site: &Site, other: &Self, payload: &str) -> Result<()> {
-        until(&format!("{} hears {payload} of {}", other.name, self.name), LIMIT, async || {
-            self.send(site, &other.address, payload).await?;
+    async fn reaches(&self, site: &Site, other: &Self, address: &str, payload: &str) -> Result<()> {
+        until(&format!("{} hears {payload} of {} at {address}", other.name, self.name), LIMIT, async || {
+            self.send(site, address, payload).await?;
             let heard = other.heard();
             Ok(if heard.iter().any(|line| line.contains(payload)) { Ok(()) } else { Err(heard.join(", ")) })
         })
@@ -92,18 +93,18 @@ impl Member {
     fn hears_none(&self, vpc: &str) -> Result<()> {
         let heard = self.heard();
         let other = heard.iter().find(|line| line.contains(&format!("{vpc}-")));
-        ensure!(other.is_none(), "{} ({}) heard what was sent in {vpc}: {heard:?}", self.name, self.address);
+        ensure!(other.is_none(), "{} ({:?}) heard what was sent in {vpc}: {heard:?}", self.name, self.addresses);
         Ok(())
     }
 }
 
-/// `address`: the machine's.
-pub(super) async fn show(story: &Story, site: &Site, address: &str) -> Result<()> {
+/// `addresses`: the machine's.
+pub(super) async fn show(story: &Story, site: &Site, addresses: &[String; 2]) -> Result<()> {
     let virtual_machine = virtual_machine();
-    let of_vm = address_of(site, &vnic_of(site, virtual_machine.name).await?).await?;
+    let of_vm = addresses_of(site, &vnic_of(site, virtual_machine.name).await?).await?;
     let blue = [
         Member::in_pod(site, PODS[0]).await?,
-        Member::in_guest(MACHINE, console_of(site, MACHINE).await?, address.to_owned()).await?,
+        Member::in_guest(MACHINE, console_of(site, MACHINE).await?, addresses.clone()).await?,
         Member::in_guest(virtual_machine.name, virtual_machine.console(site), of_vm.clone()).await?,
     ];
     let dpu = dpu_of(site, MACHINE).await?;
@@ -113,8 +114,12 @@ pub(super) async fn show(story: &Story, site: &Site, address: &str) -> Result<()
         PODS[0], virtual_machine.name, virtual_machine.node
     ));
     let [machine, vm] = RED;
-    let vnics = [vnic(machine, "red-a", address, other_dpu), vnic(vm, "red-b", &of_vm, ORDINARY_NODE)];
-    story.say(&format!("kubectl apply: VNics {machine} and {vm} in red, with the addresses {address} and {of_vm}"));
+    let vnics = [vnic(machine, "red-a", addresses, other_dpu), vnic(vm, "red-b", &of_vm, ORDINARY_NODE)];
+    story.say(&format!(
+        "kubectl apply: VNics {machine} and {vm} in red, with the addresses {} and {}",
+        addresses.join(", "),
+        of_vm.join(", ")
+    ));
     site.apply(&vnics.join("---\n")).await?;
     let mut red = [
         Member::in_pod(site, PODS[1]).await?,
@@ -134,26 +139,26 @@ pub(super) async fn show(story: &Story, site: &Site, address: &str) -> Result<()
 /// In both Vpcs the same is sent, by turns, to the same addresses: each that should hear nothing of the other Vpc is known to hear.
 async fn all(story: &Story, site: &Site, blue: &[Member; 3], red: &[Member; 3]) -> Result<()> {
     for (one, other) in [(0, 1), (1, 0), (2, 1), (1, 2)] {
-        let ([from, to], address) = ([&blue[one], &blue[other]], &blue[other].address);
-        ensure!(red[other].address == *address, "{} has {}, not {address}", red[other].name, red[other].address);
-        from.reaches(site, to, &format!("blue-{one}-{other}")).await?;
-        red[one].reaches(site, &red[other], &format!("red-{one}-{other}")).await?;
-        story.say(&format!("{} reaches {} ({address}) by TCP {PORT}", from.name, to.name));
+        let ([from, to], [red_from, red_to]) = ([&blue[one], &blue[other]], [&red[one], &red[other]]);
+        ensure!(red_to.addresses == to.addresses, "{} has {:?}, not {:?}", red_to.name, red_to.addresses, to.addresses);
+        for (address, family) in to.addresses.iter().zip([4, 6]) {
+            from.reaches(site, to, address, &format!("blue-{one}-{other}{family}")).await?;
+            red_from.reaches(site, red_to, address, &format!("red-{one}-{other}{family}")).await?;
+        }
+        story.say(&format!("{} reaches {} ({}) by TCP {PORT}", from.name, to.name, to.addresses.join(", ")));
     }
     blue.iter().try_for_each(|member| member.hears_none("red"))?;
     red.iter().try_for_each(|member| member.hears_none("blue"))?;
-    story.say(
-        "those in red, with the same three addresses, heard each other, and nothing of blue; nor did blue hear them",
-    );
+    story.say("those in red, with the same addresses, heard each other, and nothing of blue; nor did blue hear them");
     Ok(())
 }
 
-fn vnic(name: &str, subnet: &str, address: &str, node: &str) -> String {
+fn vnic(name: &str, subnet: &str, [four, six]: &[String; 2], node: &str) -> String {
     format!(
         "apiVersion: metalplane.io/v1alpha1
 kind: VNic
 metadata: {{name: {name}}}
-spec: {{subnet: {subnet}, addresses: [{address}], securityGroups: [red-open], nodeName: {node}}}
+spec: {{subnet: {subnet}, addresses: [{four}, '{six}'], securityGroups: [red-open], nodeName: {node}}}
 "
     )
 }

@@ -4,7 +4,7 @@
 use super::watch::{self, Until};
 use super::{NAMESPACE, Story, members, report};
 use crate::site::{Agents, GuestKind, ORDINARY_NODE, Site, Vm};
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use serde_json::json;
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ pub(super) async fn image(story: &Story, site: &Site) -> Result<()> {
 
 pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     story.say("kubectl apply -f examples/vpc.yaml: Vpcs blue and red, with the same addresses of both families");
-    site.apply(NETWORKS).await?;
+    site.apply(&networks()?).await?;
     story.say("kubectl apply -f examples/bm-02.yaml (with the tiny image)");
     site.apply(&include_str!("../../../examples/bm-02.yaml").replace("debian-12", "tiny")).await?;
     let has_pods = site.agents == Agents::DaemonSet;
@@ -31,23 +31,37 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
         false => story.say("    no pods: with AGENTS=process the ordinary node has no agent"),
     }
     watch::machine(story, site, MACHINE, Until::Answers).await?;
-    let address = address_of(site, &format!("{MACHINE}-eth0")).await?;
+    let addresses = addresses_of(site, &format!("{MACHINE}-eth0")).await?;
+    let address = &addresses[0];
     story.say(&format!(
         "{MACHINE} took its name and {address} from DHCP and 169.254.169.254; it has no cloud-init disk"
     ));
     if has_pods {
-        members::show(story, site, &address).await?;
+        members::show(story, site, &addresses).await?;
         println!("{}", site.bmctl(&["net", "trace", &vnic_of(site, PODS[0]).await?, MACHINE, "--tcp", "22"]).await?);
     }
     println!("{}", site.kubectl(&["get", "vpc,sn,sg,vnic", "-n", NAMESPACE]).await?);
     Ok(())
 }
 
-/// Of the pods, the one image that the sandbox has, on the node that pods are entered on.
+/// The example's guests ask by DHCPv6, which busybox does not: here they take what the router advertises.
+fn networks() -> Result<String> {
+    let of_the_example = "::/64\"}";
+    ensure!(NETWORKS.contains(of_the_example), "examples/vpc.yaml no longer has {of_the_example}");
+    Ok(NETWORKS.replace(of_the_example, "::/64\", ipv6Mode: SLAAC}"))
+}
+
+/// Of the pods, with addresses of both families, the one image that the sandbox has, on the node that pods are entered on.
 fn example() -> Result<String> {
     let image = format!("image: {}\n    imagePullPolicy: Never", sandbox::cluster::images::PAUSE);
     let node = format!("spec:\n  nodeSelector: {{kubernetes.io/hostname: {ORDINARY_NODE}}}\n");
-    let ours = [("image: busybox:1.37", image), ("    command: [sleep, infinity]\n", String::new()), ("spec:\n", node)];
+    let (one, both) = (r#"["10.30.0.21"]"#, r#"["10.30.0.21", "fd00:30::21"]"#.to_owned());
+    let ours = [
+        (one, both),
+        ("image: busybox:1.37", image),
+        ("    command: [sleep, infinity]\n", String::new()),
+        ("spec:\n", node),
+    ];
     ours.iter().try_fold(include_str!("../../../examples/pod.yaml").to_owned(), |text, (of_the_example, ours)| {
         ensure!(text.contains(of_the_example), "examples/pod.yaml no longer has {of_the_example}");
         Ok(text.replace(of_the_example, ours))
@@ -89,13 +103,15 @@ async fn cluster_network_stays(story: &Story, site: &Site) -> Result<()> {
         let is_it = |line: &str| line.starts_with(device) && line.contains(&format!(" {address}/"));
         shown.lines().any(is_it)
     };
-    let own = address_of(site, &vnic_of(site, PODS[0]).await?).await?;
+    let [own, _] = addresses_of(site, &vnic_of(site, PODS[0]).await?).await?;
     ensure!(
         has("eth0", &cluster_address) && has("net1", &own),
         "not eth0 with {cluster_address}, net1 with {own}: {shown}"
     );
     let default = inside.enter(site, &["ip", "route", "show", "default"]).await?;
     ensure!(default.contains("dev eth0"), "the pod's default route is not the cluster's: {default}");
+    let default = inside.enter(site, &["ip", "-6", "route", "show", "default"]).await?;
+    ensure!(!default.contains("dev net1"), "the pod's IPv6 default route is not the cluster's: {default}");
     story.say(&format!("in it: eth0 with {cluster_address} of the cluster's network, net1 with {own} of blue"));
     Ok(())
 }
@@ -111,8 +127,11 @@ pub(super) async fn vnic_of(site: &Site, pod: &str) -> Result<String> {
     site.kubectl(&["get", "vnic", "-n", NAMESPACE, "-l", &named, "-o", name]).await
 }
 
-pub(super) async fn address_of(site: &Site, vnic: &str) -> Result<String> {
-    site.kubectl(&["get", "vnic", vnic, "-n", NAMESPACE, "-o", "jsonpath={.status.addresses[0]}"]).await
+/// Of each family one.
+pub(super) async fn addresses_of(site: &Site, vnic: &str) -> Result<[String; 2]> {
+    let told = site.kubectl(&["get", "vnic", vnic, "-n", NAMESPACE, "-o", "jsonpath={.status.addresses[*]}"]).await?;
+    let all: Vec<String> = told.split_whitespace().map(str::to_owned).collect();
+    all.try_into().map_err(|all| anyhow!("VNic {vnic} has {all:?}"))
 }
 
 pub(super) async fn remove_pods(site: &Site) -> Result<()> {

@@ -21,7 +21,7 @@ metadata: {name: green}
 spec: {cidr: 10.21.0.0/24}
 ";
 /// Of whoever asks the new NIC.
-const ASKS_AS: Place = Place { namespace: NAMESPACE, subnet: "green", address: "10.21.0.250/24" };
+const ASKS_AS: Place = Place { namespace: NAMESPACE, subnet: "green", addresses: &["10.21.0.250/24"] };
 /// cloud-init has configured what was there at the start, by MAC address. The last file by name is for what no other is for.
 const BY_DHCP: &str = "printf '[Match]\\nType=ether\\n[Network]\\nDHCP=ipv4\\n' >/etc/systemd/network/99-later.network; networkctl reload";
 /// Tells the console the address once it is there, in one line with an end. The mark is split, so that the console's echo of it is none.

@@ -20,6 +20,7 @@ mod release;
 mod replicas;
 mod server;
 mod spdk;
+mod tcp;
 mod upgrade;
 mod vm;
 
@@ -48,6 +49,7 @@ pub use replicas::{Answered, BootClient};
 pub use sandbox::guest::Kind as GuestKind;
 pub use server::{Action, Server};
 pub use spdk::{POOL_CLASS, Storage};
+pub use tcp::{serve, tcp};
 pub use vm::Vm;
 
 /// Where the controller, the agents and the CSI driver run.

@@ -3,7 +3,7 @@
 use super::{Site, until};
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The security group that lets its members reach each other.
@@ -16,8 +16,8 @@ const PROGRAMMED: Duration = Duration::from_secs(60);
 pub struct Place<'a> {
     pub namespace: &'a str,
     pub subnet: &'a str,
-    /// With its prefix; one that nobody is given, for no AddressHold knows of it.
-    pub address: &'a str,
+    /// With their prefixes, of either family; such as nobody is given, for no AddressHold knows of them.
+    pub addresses: &'a [&'a str],
 }
 
 pub struct Probe<'a> {
@@ -26,19 +26,18 @@ pub struct Probe<'a> {
     device: &'static str,
     /// Its logical port; no name of Metalplane's begins so.
     port: String,
-    address: String,
+    addresses: Vec<String>,
 }
 
 impl Site {
     /// Makes a probe on a node and waits until OVN has bound it. `device` is the internal port.
     pub async fn probe(&self, node: &str, device: &'static str, place: Place<'_>) -> Result<Probe<'_>> {
         let port = format!("probe-{}-{node}-{device}", place.namespace);
-        let probe = Probe { site: self, node: node.to_owned(), device, port, address: place.address.to_owned() };
-        let (address, _) = place.address.split_once('/').context("the address of a probe has a prefix")?;
-        let octets =
-            address.parse::<Ipv4Addr>().context("the address of a probe")?.octets().map(|o| format!("{o:02x}"));
-        let mac = format!("02:70:{}", octets.join(":"));
-        probe.make_logical_port(place, &format!("{mac} {address}")).await?;
+        let addresses = place.addresses.iter().map(|&address| address.to_owned()).collect();
+        let probe = Probe { site: self, node: node.to_owned(), device, port, addresses };
+        let mac = mac(place.addresses)?;
+        let bare: Vec<&str> = place.addresses.iter().filter_map(|address| address.split('/').next()).collect();
+        probe.make_logical_port(place, &format!("{mac} {}", bare.join(" "))).await?;
         let interface = format!("type=internal mac=\"{mac}\" external-ids:iface-id={}", probe.port);
         let add = format!("ovs-vsctl --may-exist add-port br-int {device} -- set interface {device} {interface}");
         self.enter(node, &add.split(' ').collect::<Vec<_>>()).await?;
@@ -119,12 +118,19 @@ impl Probe<'_> {
         Ok(())
     }
 
-    /// Gives the device its address, as a node's network configuration does: a switch that starts anew makes the device
+    /// Gives the device its addresses, as a node's network configuration does: a switch that starts anew makes the device
     /// without.
     pub async fn configure(&self) -> Result<()> {
-        let (node, device) = (&self.node, self.device);
-        self.site.enter(node, &["ip", "addr", "replace", &self.address, "dev", device]).await?;
-        self.site.enter(node, &["ip", "link", "set", device, "up"]).await.map(drop)
+        let (site, node, device) = (self.site, &self.node, self.device);
+        // The router advertises to guests: by that the node would have another address here, and a default route.
+        let deaf = format!("echo 0 >/proc/sys/net/ipv6/conf/{device}/accept_ra");
+        site.enter(node, &["sh", "-c", &deaf]).await?;
+        for address in &self.addresses {
+            // The address is used at once, and OVN lets nobody else have it.
+            let at_once: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
+            site.enter(node, &[&["ip", "addr", "replace", address, "dev", device], at_once].concat()).await?;
+        }
+        site.enter(node, &["ip", "link", "set", device, "up"]).await.map(drop)
     }
 
     async fn make_logical_port(&self, place: Place<'_>, addresses: &str) -> Result<()> {
@@ -137,5 +143,31 @@ impl Probe<'_> {
         let group = site.north_bound_row("Port_Group", "SecurityGroup", &group).await?;
         let row = site.nbctl(&["--bare", "--columns=_uuid", "list", "Logical_Switch_Port", port]).await?;
         site.nbctl(&["add", "Port_Group", &group, "ports", row.trim()]).await.map(drop)
+    }
+}
+
+/// A locally administered one, by the end of the first address.
+fn mac(addresses: &[&str]) -> Result<String> {
+    let first = addresses.first().context("a probe has an address")?;
+    let (address, _) = first.split_once('/').context("the address of a probe has a prefix")?;
+    let [a, b, c, d] = match address.parse::<IpAddr>().context("the address of a probe")? {
+        IpAddr::V4(address) => address.octets(),
+        IpAddr::V6(address) => {
+            let [.., a, b, c, d] = address.octets();
+            [a, b, c, d]
+        }
+    };
+    Ok(format!("02:70:{a:02x}:{b:02x}:{c:02x}:{d:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_has_the_mac_address_of_its_first_address() {
+        assert_eq!(mac(&["10.30.0.250/24", "fd00:30::250/64"]).expect("an address"), "02:70:0a:1e:00:fa");
+        assert_eq!(mac(&["fd00:30::1:250/64"]).expect("an address"), "02:70:00:01:02:50");
+        assert!(mac(&[]).is_err() && mac(&["10.30.0.250"]).is_err());
     }
 }

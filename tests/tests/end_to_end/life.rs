@@ -1,6 +1,6 @@
 //! A machine's whole life, as its user sees it.
 
-use super::machine::{Machine, SOON, SOON_FLAG};
+use super::machine::{BOTH_FAMILIES, IPV4_ALONE, Machine, SOON, SOON_FLAG};
 use super::{flooded, on_servers, shown};
 use anyhow::{Context, Result, ensure};
 use api::labels;
@@ -42,7 +42,7 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         let from = guest.printed().len();
         site.apply(&asking_for_no_address(&machine)).await?;
         machine.wait_ready().await?;
-        addresses(&machine, &guest, from).await?;
+        let six = addresses(&machine, &guest, from).await?;
         boot_disk_is_read(&machine).await?;
         shown::all(&machine).await?;
         let seen = machine.object().await?["status"].clone();
@@ -52,7 +52,7 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         disks(&machine, &guest).await?;
         interfaces(&machine, &guest).await?;
         flooded::interface(&machine, &guest).await?;
-        groups(&machine).await?;
+        groups(&machine, &six).await?;
         restart(&machine, &guest).await?;
         machine.delete().await?;
         nothing_is_left(&machine).await
@@ -61,13 +61,11 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
 
 /// Its manifest without an address, in a Subnet of both families.
 fn asking_for_no_address(machine: &Machine<'_>) -> String {
-    let one = "{cidr: 10.30.0.0/24}";
-    let both = "{cidr: 10.30.0.0/24, ipv6Cidr: 'fd00:30::/64', ipv6Mode: SLAAC}";
-    machine.manifest().replace(&format!(", addresses: [{}]", machine.address), "").replace(one, both)
+    machine.manifest().replace(&format!(", addresses: [{}]", machine.address), "").replace(IPV4_ALONE, BOTH_FAMILIES)
 }
 
-/// The guest has what was chosen: by DHCP, and what the router advertises is what was chosen too.
-async fn addresses(machine: &Machine<'_>, guest: &Guest, from: usize) -> Result<()> {
+/// The guest has what was chosen: by DHCP, and what the router advertises is what was chosen too; gives the latter.
+async fn addresses(machine: &Machine<'_>, guest: &Guest, from: usize) -> Result<String> {
     let vnic = machine.kubectl(&["get", "vnic", &format!("{}-eth0", machine.name), "-o", "json"]).await?;
     let chosen = serde_json::from_str::<Value>(&vnic)?["status"]["addresses"].clone();
     let six = chosen[1].as_str().unwrap_or_default().to_owned();
@@ -76,7 +74,7 @@ async fn addresses(machine: &Machine<'_>, guest: &Guest, from: usize) -> Result<
         let has = |line: &str| line.contains("MP-ADDRESS") && line.contains(&format!("={address}/"));
         guest.line(&format!("the guest has {address}"), from, SOON, has).await?;
     }
-    Ok(())
+    Ok(six)
 }
 
 /// The agent tells that the host reads its boot disk; a host that did not would have been started from something else.
@@ -162,11 +160,16 @@ async fn tap_is_deleted(machine: &Machine<'_>) -> Result<()> {
 }
 
 /// Another group, whose members receive nothing, closes the guest to a member of the Subnet's own group on another chassis. A rule
-/// of it opens the guest, and closes it under an open connection; InForce is waited for, and nothing else.
-async fn groups(machine: &Machine<'_>) -> Result<()> {
-    let place = Place { namespace: machine.namespace, subnet: "blue", address: "10.30.0.250/24" };
+/// of it opens the guest to the rule's family, and closes it under an open connection; InForce is waited for, and nothing else.
+/// `six`: the guest's second address.
+async fn groups(machine: &Machine<'_>, six: &str) -> Result<()> {
+    let addresses = &["10.30.0.250/24", "fd00:30::250/64"];
+    let place = Place { namespace: machine.namespace, subnet: "blue", addresses };
     let probe = machine.site.probe(OTHER_NODE, PROBE, place).await?;
-    probe.hears(machine.address, SOON).await?;
+    let both = [machine.address, six];
+    for address in both {
+        probe.hears(address, SOON).await?;
+    }
     let closed = format!(
         "apiVersion: metalplane.io/v1alpha1
 kind: SecurityGroup
@@ -177,21 +180,32 @@ spec: {{vpc: {{name: default}}}}
     );
     machine.site.apply(&closed).await?;
     machine.site.regroup(machine.namespace, machine.name, &json!(["web"])).await?;
-    probe.hears_nothing(machine.address).await?;
+    for address in both {
+        probe.hears_nothing(address).await?;
+    }
     in_force(machine, &json!([{"icmp": {"family": "IPv4"}}])).await?;
     probe.hears_at_once(machine.address).await?;
+    probe.hears_nothing(six).await.context("the rule is IPv4's")?;
+    in_force(machine, &json!([{"icmp": {"family": "IPv4"}}, {"icmp": {"family": "IPv6"}}])).await?;
     let closes = async {
-        // By then the other one has asked many times.
-        probe.hears_at_once(machine.address).await?;
+        // By then the other two have asked many times.
+        for address in both {
+            probe.hears_at_once(address).await?;
+        }
         in_force(machine, &json!([])).await?;
         anyhow::Ok(jiff::Timestamp::now())
     };
-    let (answers, closed) = tokio::try_join!(probe.answers(machine.address, OPEN), closes)?;
-    ensure!(!answers.is_empty(), "the connection was never open");
-    let late = answers.iter().find(|at| **at > closed);
-    ensure!(late.is_none(), "an answer at {late:?}, and the rule was gone, and in force, at {closed}");
+    let (of_four, of_six, closed) =
+        tokio::try_join!(probe.answers(machine.address, OPEN), probe.answers(six, OPEN), closes)?;
+    for (address, answers) in both.into_iter().zip([of_four, of_six]) {
+        ensure!(!answers.is_empty(), "the connection to {address} was never open");
+        let late = answers.iter().find(|at| **at > closed);
+        ensure!(late.is_none(), "{address} answered at {late:?}; the rule was deleted, and that in force, at {closed}");
+    }
     machine.site.regroup(machine.namespace, machine.name, &Value::Null).await?;
-    probe.hears(machine.address, SOON).await?;
+    for address in both {
+        probe.hears(address, SOON).await?;
+    }
     machine.site.remove_probe(OTHER_NODE, PROBE).await?;
     machine.kubectl(&["delete", "securitygroup", "web", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
 }

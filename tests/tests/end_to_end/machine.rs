@@ -14,13 +14,17 @@ pub const SOON: Duration = Duration::from_secs(150);
 /// The same for `--timeout`.
 pub const SOON_FLAG: &str = "150s";
 
+/// The network of the Subnet of a [`manifest`], and of one with a second family. Its router advertises: busybox has no DHCPv6.
+pub const IPV4_ALONE: &str = "{cidr: 10.30.0.0/24}";
+pub const BOTH_FAMILIES: &str = "{cidr: 10.30.0.0/24, ipv6Cidr: 'fd00:30::/64', ipv6Mode: SLAAC}";
+
 /// A machine of the tiny image with one interface, on any server.
 pub fn manifest(namespace: &str, name: &str, address: &str) -> String {
     format!(
         "apiVersion: metalplane.io/v1alpha1
 kind: Subnet
 metadata: {{name: blue, namespace: {namespace}}}
-spec: {{cidr: 10.30.0.0/24}}
+spec: {IPV4_ALONE}
 ---
 apiVersion: metalplane.io/v1alpha1
 kind: BareMetalMachine
@@ -87,6 +91,25 @@ impl<'a> Machine<'a> {
     pub fn manifest(&self) -> String {
         let hardware = format!("spec:\n  hardware: {{name: {}}}\n  readinessProbe", self.hardware());
         manifest(self.namespace, self.name, self.address).replace("spec:\n  readinessProbe", &hardware)
+    }
+
+    /// Its manifest in a Subnet of both families. The guest makes its second address of its MAC address and of what the router advertises
+    /// (busybox has no DHCPv6); the VNic asks for that one.
+    pub fn in_both_families(&self) -> String {
+        let (one, both) = (format!("addresses: [{}]", self.address), self.both());
+        let mac = format!("02:30:00:00:00:{:0>2}", self.number());
+        let asked = format!("addresses: [{}, '{}'], macAddress: '{mac}'", both[0], both[1]);
+        self.manifest().replace(IPV4_ALONE, BOTH_FAMILIES).replace(&one, &asked)
+    }
+
+    /// The addresses of a machine that is [`Self::in_both_families`]: IPv6 as RFC 4291 appendix A makes it of that MAC address.
+    pub fn both(&self) -> [String; 2] {
+        [self.address.to_owned(), format!("fd00:30::30:ff:fe00:{}", self.number())]
+    }
+
+    /// How its address ends: one or two digits, which are read as hexadecimal ones too.
+    fn number(&self) -> &str {
+        self.address.rsplit('.').next().unwrap_or_default()
     }
 
     /// A manifest of this machine with one more disk, `data`, which is the claim `mine`.

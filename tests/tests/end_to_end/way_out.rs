@@ -4,18 +4,17 @@ use super::machine::SOON;
 use super::on_servers;
 use super::vpc_pods::pod;
 use anyhow::{Context, Result, ensure};
-use tests::site::{ORDINARY_NODE as NODE, Pod, Site, until};
+use serde_json::json;
+use tests::site::{ORDINARY_NODE as NODE, Pod, Site, tcp, until};
 
 /// The host outside.
 pub(super) const HOST: [&str; 2] = ["203.0.113.1", "2001:db8:1::1"];
 const GATEWAY: [&str; 2] = ["203.0.113.10", "2001:db8:1::10"];
+/// The pod's.
+const INSIDE: [&str; 2] = ["10.40.0.21", "fd00:40::21"];
 const FLOATING: [&str; 2] = ["203.0.113.20", "2001:db8:1::20"];
 /// Of a Subnet over Geneve and IPv4, where nothing else is said.
 const MTU: u32 = 1442;
-/// Tells whom it was called by, and sends more than fits into a packet.
-const SERVER: &str = r#"alarm 60; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => $ARGV[0], LocalPort => 8080, ReuseAddr => 1) or die $@; $c = $s->accept; print $c $c->peerhost, " ", "x" x 100000; close $c"#;
-const CLIENT: &str = r#"alarm 60; $c = IO::Socket::INET->new(PeerAddr => "$ARGV[0]:8080", Timeout => 5) or die $@; local $/; $_ = <$c>; print((split / /)[0], " ", length)"#;
-
 fn way_out(network: &str, nodes: &str) -> String {
     format!(
         "apiVersion: metalplane.io/v1alpha1
@@ -103,21 +102,12 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// TCP in packets of full size; what the one who listens has seen of the other.
+    /// TCP in packets of full size, out of the pod or in to it; as whom the one who listens has seen the other.
     async fn tcp(&self, out: bool, listen: &str, to: &str) -> Result<String> {
-        let perl = |program: &'static str, address: &str| -> Vec<String> {
-            ["perl", "-MIO::Socket::INET", "-e", program, address].map(str::to_owned).into()
+        let run = async |in_pod: bool, args: &[&str]| {
+            if in_pod { self.in_pod(args).await } else { self.site.enter("outside", args).await }
         };
-        let (server, client) = (perl(SERVER, listen), perl(CLIENT, to));
-        let run = async |in_pod: bool, args: &[String]| {
-            let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            if in_pod { self.in_pod(&args).await } else { self.site.enter("outside", &args).await }
-        };
-        let awaited = format!("{to} answers TCP");
-        let called = until(&awaited, SOON, async || Ok(run(out, &client).await.map_err(|error| format!("{error:#}"))));
-        let (served, seen) = tokio::join!(run(!out, &server), called);
-        served.context("the server")?;
-        seen
+        tcp(async |args: &[&str]| run(!out, args).await, async |args: &[&str]| run(out, args).await, listen, to).await
     }
 
     async fn holds(&self) -> Result<Vec<String>> {
@@ -144,9 +134,11 @@ fn a_vpc_reaches_what_is_outside_and_is_reached() {
 pub(super) async fn begun<'a>(site: &'a Site, namespace: &'a str, nodes: &str) -> Result<Way<'a>> {
     let limit = format!("--timeout={}s", SOON.as_secs());
     site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
-    let asks = "  labels: {metalplane.io/networks: ''}\n  annotations: {metalplane.io/networks: '[{\"name\": \"net1\", \"subnet\": \"green\", \"addresses\": [\"10.40.0.21\", \"fd00:40::21\"]}]'}\n";
+    let networks = json!([{"name": "net1", "subnet": "green", "addresses": INSIDE}]);
+    let asks =
+        format!("  labels: {{metalplane.io/networks: ''}}\n  annotations: {{metalplane.io/networks: '{networks}'}}\n");
     // The provider network is the whole cluster's: its name is this test's own.
-    site.apply_in(namespace, &format!("{}---\n{}", way_out(namespace, nodes), pod(namespace, "inner", asks))).await?;
+    site.apply_in(namespace, &format!("{}---\n{}", way_out(namespace, nodes), pod(namespace, "inner", &asks))).await?;
     site.kubectl(&["wait", "--for=jsonpath={.status.phase}=Running", "pod/inner", "-n", namespace, &limit]).await?;
     Ok(Way { site, namespace, inside: site.pod(namespace, "inner").await? })
 }
@@ -164,8 +156,10 @@ async fn both_ways(way: &Way<'_>) -> Result<()> {
     for host in HOST {
         way.passes(true, host).await.context("out by the NatGateway")?;
     }
-    let seen = way.tcp(true, HOST[0], HOST[0]).await?;
-    ensure!(seen == format!("{} 100013", GATEWAY[0]), "outside it was seen as {seen}");
+    for (host, gateway) in HOST.into_iter().zip(GATEWAY) {
+        let seen = way.tcp(true, host, host).await?;
+        ensure!(seen == gateway, "outside, at {host}, it was seen as {seen}");
+    }
 
     let vnic = way.get(&["vnic", "-l", "metalplane.io/pod", "-o", "jsonpath={.items[0].metadata.name}"]).await?;
     let to = format!(r#"{{"spec": {{"vnic": "{}"}}}}"#, vnic.trim());
@@ -191,10 +185,12 @@ async fn both_ways(way: &Way<'_>) -> Result<()> {
             way.passes(true, host).await.with_context(|| format!("out by {node}"))?;
         }
         sizes(way).await.with_context(|| format!("the MTU, in by {node}"))?;
-        let seen = way.tcp(false, "10.40.0.21", FLOATING[0]).await?;
-        ensure!(seen == format!("{} 100012", HOST[0]), "inside, by {node}, it was seen as {seen}");
-        let seen = way.tcp(true, HOST[0], HOST[0]).await?;
-        ensure!(seen == format!("{} 100013", FLOATING[0]), "by {node} it is seen by its own address, not {seen}");
+        for ((own, floating), host) in INSIDE.into_iter().zip(FLOATING).zip(HOST) {
+            let seen = way.tcp(false, own, floating).await?;
+            ensure!(seen == host, "inside, at {own}, by {node}, {host} was seen as {seen}");
+            let seen = way.tcp(true, host, host).await?;
+            ensure!(seen == floating, "by {node} {own} is seen by its own address, not {seen}");
+        }
     }
     Ok(())
 }

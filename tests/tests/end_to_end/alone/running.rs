@@ -14,7 +14,7 @@ use tokio::process::Command;
 fn a_running_machine_notices_nothing_of_what_is_killed_and_upgraded_around_it() {
     on_site("a_running_machine", async |site, namespace| {
         let machine = Machine::on_first(site, namespace);
-        machine.apply().await?;
+        site.apply(&machine.in_both_families()).await?;
         machine.wait_ready().await?;
         machine.plug_a_disk("data").await?;
         let (actions, host) = (machine.power_actions()?, machine.on().host()?.context("no host runs")?);
@@ -23,7 +23,7 @@ fn a_running_machine_notices_nothing_of_what_is_killed_and_upgraded_around_it() 
         guest.order("mp-write /dev/vda &", BOOT).await?;
         guest.line("the guest writes", printed, SOON, |line| line.contains("MP-WRITE /dev/vda")).await?;
 
-        let place = Place { namespace, subnet: "blue", address: "10.30.0.251/24" };
+        let place = Place { namespace, subnet: "blue", addresses: &["10.30.0.251/24", "fd00:30::251/64"] };
         let probe = site.probe(&machine.on().dpu(), PROBE, place).await?;
         // First: a kubelet that has just started has no token for its pods yet, and starts none while there is no API server.
         away(site, &machine, &probe).await.context("the API server away, the agent killed")?;
@@ -50,6 +50,14 @@ fn a_running_machine_notices_nothing_of_what_is_killed_and_upgraded_around_it() 
 /// The DPU's own among the guests.
 const PROBE: &str = "probe0";
 
+/// By either family.
+async fn answers(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
+    for address in machine.both() {
+        probe.hears(&address, SOON).await?;
+    }
+    Ok(())
+}
+
 async fn addresses(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
     probe.configure().await?;
     machine.site.configure_switch(&machine.on().dpu()).await
@@ -57,7 +65,7 @@ async fn addresses(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
 
 async fn kubelet_and_switch(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
     let (sandbox, dpu) = (&machine.site.sandbox, machine.on().dpu());
-    probe.hears(machine.address, SOON).await?;
+    answers(machine, probe).await?;
     for process in ["kubelet", "ovs-vswitchd"] {
         let process = format!("{dpu}/{process}");
         sandbox.kill_process(&process).await?;
@@ -68,7 +76,7 @@ async fn kubelet_and_switch(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<
         Ok(addresses(machine, probe).await.map_err(|error| format!("{error:#}")))
     })
     .await?;
-    probe.hears(machine.address, SOON).await?;
+    answers(machine, probe).await?;
     aborted(machine, probe).await?;
     machine.wait_ready().await
 }
@@ -80,7 +88,7 @@ async fn chassis(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
         sandbox.kill_process(&process).await?;
         sandbox.start_process(&process).await?;
     }
-    probe.hears(machine.address, SOON).await?;
+    answers(machine, probe).await?;
     machine.wait_ready().await
 }
 
@@ -109,7 +117,7 @@ async fn aborted(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
         Ok(probe.configure().await.map_err(|error| format!("{error:#}")))
     })
     .await?;
-    probe.hears(machine.address, SOON).await.map(drop)
+    answers(machine, probe).await
 }
 
 /// A minute without an API server, in which the agent dies as well: it comes back and takes nothing away.
@@ -119,7 +127,7 @@ async fn away(site: &Site, machine: &Machine<'_>, probe: &Probe<'_>) -> Result<(
     site.kill_agent(&dpu)?;
     tokio::time::sleep(Duration::from_secs(60)).await; // the fault itself: a minute without an API server
     let back = site.agent_is_back(&dpu, SOON).await;
-    let answered = probe.hears(machine.address, SOON).await;
+    let answered = answers(machine, probe).await;
     // Whatever came of it: the other tests use the same API server.
     site.sandbox.start_process(process).await?;
     back.and(answered)?;
@@ -142,10 +150,10 @@ async fn leaders(site: &Site, machine: &Machine<'_>) -> Result<()> {
 /// What presents its disks and carries its packets is no part of a pod.
 async fn upgraded(site: &Site, machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
     site.upgrade(&["logFormat=json"]).await.context("helm upgrade")?;
-    probe.hears(machine.address, SOON).await?;
+    answers(machine, probe).await?;
     machine.plug_a_disk("after-upgrade").await?;
     site.roll_back().await.context("helm rollback")?;
-    probe.hears(machine.address, SOON).await?;
+    answers(machine, probe).await?;
     machine.plug_a_disk("after-rollback").await?;
     machine.wait_ready().await
 }
@@ -154,7 +162,8 @@ async fn upgraded(site: &Site, machine: &Machine<'_>, probe: &Probe<'_>) -> Resu
 /// once in the foreground, under a running host.
 async fn handed_over(site: &Site, machine: &Machine<'_>) -> Result<()> {
     let second = Machine { name: "second", address: "10.30.0.9", ..Machine::on_first(site, machine.namespace) };
-    site.apply(&second.manifest().replace("spec:\n  hardware", "spec:\n  runStrategy: Halted\n  hardware")).await?;
+    site.apply(&second.in_both_families().replace("spec:\n  hardware", "spec:\n  runStrategy: Halted\n  hardware"))
+        .await?;
     let by = second.says("HardwareTaken").await?;
     ensure!(by.contains(&format!("{}/{}", machine.namespace, machine.name)), "it waits for whom? {by}");
     machine.kubectl(&["delete", "bmm", machine.name, "--cascade=foreground", "--timeout=240s"]).await?;

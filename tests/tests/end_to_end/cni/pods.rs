@@ -36,7 +36,7 @@ async fn in_pod(site: &Site, namespace: &str, name: &str, args: &[&str]) -> Resu
 async fn delete(site: &Site, namespace: &str, name: &str) -> Result<()> {
     let limit = format!("--timeout={}s", SOON.as_secs());
     site.kubectl(&["delete", "pod", name, "-n", namespace, &limit]).await?;
-    until("nothing of the pod is left", SOON, async || Ok(left(site, namespace, ADDRESS).await?.map_or(Ok(()), Err)))
+    until("nothing of the pod is left", SOON, async || Ok(left(site, namespace, &[ADDRESS, SIX]).await?.map_or(Ok(()), Err)))
         .await
 }
 
@@ -47,11 +47,14 @@ fn case_11_a_pod_is_up_and_reached_from_another_node() {
         runs(site, namespace, "member").await?;
         let shown = in_pod(site, namespace, "member", &["ip", "-brief", "address"]).await?;
         ensure!([ADDRESS, SIX].iter().all(|address| shown.contains(*address)) && shown.contains("eth0"), "{shown}");
-        let place = Place { namespace, subnet: "blue", address: "10.30.0.251/24" };
+        let place = Place { namespace, subnet: "blue", addresses: &["10.30.0.251/24", "fd00:30::251/64"] };
         let heard = async {
             let probe = site.probe("dpu-1", "judge", place).await?;
-            probe.hears(ADDRESS, SOON).await?;
-            in_pod(site, namespace, "member", &["ping", "-q", "-c", "1", "-W", "5", "10.30.0.251"]).await
+            for (own, probes) in [(ADDRESS, "10.30.0.251"), (SIX, "fd00:30::251")] {
+                probe.hears(own, SOON).await?;
+                in_pod(site, namespace, "member", &["ping", "-q", "-c", "1", "-W", "5", probes]).await?;
+            }
+            anyhow::Ok(())
         };
         let heard = heard.await;
         site.remove_probe("dpu-1", "judge").await?;

@@ -9,10 +9,11 @@ use tests::site::{Perl, Place, until};
 
 pub const FLOOD: &str = include_str!("flood.pl");
 pub const WATCH: &str = include_str!("watch.pl");
-const PAYLOAD: &str = "mp-flood-before-it-exists";
 const FROM: &str = "node-1";
 const PROBE: &str = "probe-flood";
-const ADDRESS: &str = "10.30.0.78";
+/// The NIC's addresses, and what is sent to each.
+const FLOODED: [(&str, &str); 2] =
+    [("10.30.0.78", "mp-flood-by-ipv4-before-it-exists"), ("fd00:30::78", "mp-flood-by-ipv6-before-it-exists")];
 /// Locally administered, as the field of a VNic asks.
 const MAC: &str = "02:30:00:00:00:78";
 /// Nobody listens there: what arrives is seen on its way.
@@ -21,16 +22,26 @@ const PORT: u16 = 9;
 /// Hot-plugged into a running machine.
 pub async fn interface(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     let (site, namespace, dpu) = (machine.site, machine.namespace, machine.on().dpu());
-    let vnic = json!({"subnet": "blue", "addresses": [ADDRESS], "macAddress": MAC, "securityGroups": ["shut"]});
+    let vnic = json!({"subnet": "blue", "addresses": FLOODED.map(|(address, _)| address), "macAddress": MAC, "securityGroups": ["shut"]});
     site.apply_in(namespace, &object("SecurityGroup", "shut", &json!({"vpc": {"name": "default"}}))).await?;
     site.apply_in(namespace, &object("VNic", "flooded", &vnic)).await?;
-    let place = Place { namespace, subnet: "blue", address: "10.30.0.249/24" };
+    let place = Place { namespace, subnet: "blue", addresses: &["10.30.0.249/24", "fd00:30::249/64"] };
     let probe = site.probe(FROM, PROBE, place).await?;
-    // Nobody answers who has the address, yet.
-    site.enter(FROM, &["ip", "neigh", "replace", ADDRESS, "lladdr", MAC, "nud", "permanent", "dev", PROBE]).await?;
-    let flood = Perl::start(site.sandbox.enter(FROM), FROM, FLOOD, &[&PORT.to_string(), PAYLOAD, ADDRESS]).await?;
-    let watch = Perl::start(site.sandbox.enter(&dpu), &dpu, WATCH, &[PAYLOAD]).await?;
-    let arrives = || watch.heard().iter().any(|device| device.starts_with("mp"));
+    let mut floods = Vec::new();
+    for (address, payload) in FLOODED {
+        // On this node another test's port may be in a Subnet with the same network.
+        site.enter(FROM, &["ip", "route", "replace", address, "dev", PROBE]).await?;
+        // Nobody answers who has the address, yet.
+        site.enter(FROM, &["ip", "neigh", "replace", address, "lladdr", MAC, "nud", "permanent", "dev", PROBE]).await?;
+        let flood = Perl::start(site.sandbox.enter(FROM), FROM, FLOOD, &[&PORT.to_string(), payload, address]).await?;
+        let watch = Perl::start(site.sandbox.enter(&dpu), &dpu, WATCH, &[payload]).await?;
+        floods.push((address, flood, watch));
+    }
+    // To which addresses.
+    let arrives = || -> Vec<&str> {
+        let is_guests = |watch: &Perl| watch.heard().iter().any(|device| device.starts_with("mp"));
+        floods.iter().filter(|(.., watch)| is_guests(watch)).map(|(address, ..)| *address).collect()
+    };
 
     let from = guest.printed().len();
     machine
@@ -39,16 +50,18 @@ pub async fn interface(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     let two = |line: &str| line.contains("MP-NIC") && line.matches('=').count() >= 2;
     guest.line("the guest sees the new interface", from, SOON, two).await?;
     probe.hears(machine.address, SOON).await?;
-    ensure!(!arrives(), "packets that no rule allows came to the new interface");
+    ensure!(arrives().is_empty(), "packets that no rule allows came to the new interface: to {:?}", arrives());
     let open = json!({"spec": {"ingress": [{"ports": [{"protocol": "UDP", "port": PORT}]}]}}).to_string();
     machine.kubectl(&["patch", "sg", "shut", "--type=merge", "-p", &open]).await?;
     until("the same packets come once a rule allows them", SOON, async || {
-        Ok(if arrives() { Ok(()) } else { Err(format!("they were seen on {:?}", watch.heard().last())) })
+        Ok(if arrives().len() == FLOODED.len() { Ok(()) } else { Err(format!("to {:?} alone", arrives())) })
     })
     .await?;
 
-    flood.end().await?;
-    watch.end().await?;
+    for (_, flood, watch) in floods {
+        flood.end().await?;
+        watch.end().await?;
+    }
     site.remove_probe(FROM, PROBE).await?;
     machine.bmctl(&["removeinterface", machine.name, "shut", "--wait", "--timeout", SOON_FLAG]).await?;
     machine.kubectl(&["delete", "vnic/flooded", "sg/shut", &format!("--timeout={SOON_FLAG}")]).await.map(drop)

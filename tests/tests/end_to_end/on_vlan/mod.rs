@@ -7,22 +7,20 @@ use crate::vpc_pods::pod;
 use crate::way_out::HOST;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tests::site::{Pod, Site, until};
+use tests::site::{Pod, Site, serve, until};
 
-const MACHINE: &str = "203.0.113.200";
+const MACHINE: [&str; 2] = ["203.0.113.200", "2001:db8:1::200"];
 const POD: [&str; 2] = ["203.0.113.201", "2001:db8:1::201"];
 /// With a tag.
 const VLAN: &str = "100";
-const ON_VLAN: &str = "198.51.100.7";
-const HOST_ON_VLAN: &str = "198.51.100.1";
+const ON_VLAN: [&str; 2] = ["198.51.100.7", "2001:db8:2::7"];
+const HOST_ON_VLAN: [&str; 2] = ["198.51.100.1", "2001:db8:2::1"];
 const VLAN_HOST: &str = include_str!("host.py");
 const SOON_TIMEOUT: &str = "--timeout=150s";
-/// Tells whom it was called by.
-const SERVER: &str = r#"alarm 60; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => $ARGV[0], LocalPort => 8080, ReuseAddr => 1) or die $@; $c = $s->accept; print $c "called by ", $c->peerhost, "\n"; close $c"#;
 
 /// `network`: the ProviderNetwork is the whole cluster's, and its name this test's own.
 fn objects(machine: &Machine<'_>, network: &str) -> String {
-    let (name, hardware) = (machine.name, machine.hardware());
+    let (name, hardware, [four, six]) = (machine.name, machine.hardware(), MACHINE);
     format!(
         "apiVersion: metalplane.io/v1alpha1
 kind: ProviderNetwork
@@ -37,12 +35,12 @@ spec: {{providerNetwork: {network}, routed: false, cidr: 203.0.113.0/24, ipv6Cid
 apiVersion: metalplane.io/v1alpha1
 kind: ProviderNetwork
 metadata: {{name: {network}-{VLAN}}}
-spec: {{physicalNetwork: physnet1, vlan: {VLAN}, cidr: 198.51.100.0/24}}
+spec: {{physicalNetwork: physnet1, vlan: {VLAN}, cidr: 198.51.100.0/24, ipv6Cidr: '2001:db8:2::/64'}}
 ---
 apiVersion: metalplane.io/v1alpha1
 kind: Subnet
 metadata: {{name: tagged}}
-spec: {{providerNetwork: {network}-{VLAN}, routed: false, cidr: 198.51.100.0/24}}
+spec: {{providerNetwork: {network}-{VLAN}, routed: false, cidr: 198.51.100.0/24, ipv6Cidr: '2001:db8:2::/64'}}
 ---
 apiVersion: metalplane.io/v1alpha1
 kind: SecurityGroup
@@ -58,7 +56,7 @@ spec:
   disks:
   - {{name: root, bootOrder: 1, source: {{image: {{kind: ClusterMachineImage, name: tiny}}}}}}
   interfaces:
-  - {{name: eth0, subnet: hosts, addresses: [{MACHINE}], securityGroups: [web]}}
+  - {{name: eth0, subnet: hosts, addresses: [{four}, '{six}'], securityGroups: [web]}}
 "
     )
 }
@@ -84,10 +82,10 @@ fn a_machine_and_a_pod_are_hosts_of_the_data_centre() {
     on_servers(&[1], "on_vlan", async |site, namespace| {
         let limit = format!("--timeout={}s", SOON.as_secs());
         site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
-        let machine = Machine { address: MACHINE, ..Machine::on_first(site, namespace) };
+        let machine = Machine { address: MACHINE[0], ..Machine::on_first(site, namespace) };
         let networks = json!([
             {"name": "net1", "subnet": "hosts", "addresses": POD, "securityGroups": ["web"]},
-            {"name": "net2", "subnet": "tagged", "addresses": [ON_VLAN], "securityGroups": ["web"]},
+            {"name": "net2", "subnet": "tagged", "addresses": ON_VLAN, "securityGroups": ["web"]},
         ]);
         let asks = format!(
             "  labels: {{metalplane.io/networks: ''}}\n  annotations: {}\n",
@@ -108,9 +106,17 @@ fn a_machine_and_a_pod_are_hosts_of_the_data_centre() {
 /// Whatever the group lets out reaches the router, and nothing that it does not let in comes in.
 async fn out(machine: &Machine<'_>, inside: &Pod) -> Result<()> {
     let (site, guest) = (machine.site, machine.guest());
-    let asked = guest.shell(&format!("ping -q -c 3 -W 5 {}; cat /sys/class/net/eth0/mtu", HOST[0]), BOOT).await?;
-    ensure!(asked.contains("3 packets received"), "the router does not answer the machine: {asked}");
-    ensure!(asked.lines().any(|line| line.trim() == "1500"), "no tunnel is in between: {asked}");
+    // What DHCPv6 would tell: busybox does not ask.
+    let by_hand = format!(
+        "ip addr add {}/64 dev eth0; while ip -6 addr show dev eth0 | grep -q tentative; do sleep 1; done; cat /sys/class/net/eth0/mtu",
+        MACHINE[1]
+    );
+    let configured = guest.shell(&by_hand, BOOT).await?;
+    ensure!(configured.lines().any(|line| line.trim() == "1500"), "no tunnel is in between: {configured}");
+    for host in HOST {
+        let asked = guest.shell(&format!("ping -q -c 3 -W 5 {host}"), SOON).await?;
+        ensure!(asked.contains("3 packets received"), "{host} does not answer the machine: {asked}");
+    }
     for host in HOST {
         let ask = ["ping", "-q", "-i", "0.2", "-c", "1", "-w", "5", "-I", "net1", host];
         until(&format!("{host} answers the pod"), SOON, async || {
@@ -119,7 +125,7 @@ async fn out(machine: &Machine<'_>, inside: &Pod) -> Result<()> {
         .await?;
     }
     machine.kubectl(&["wait", "--for=condition=InForce", "sg/web", SOON_TIMEOUT]).await?;
-    for address in [MACHINE, POD[0], POD[1]] {
+    for address in MACHINE.into_iter().chain(POD) {
         let ask = ["ping", "-q", "-i", "0.2", "-c", "3", "-W", "1", address];
         ensure!(site.enter("outside", &ask).await.is_err(), "{address} answers although nothing allows it");
     }
@@ -131,24 +137,35 @@ async fn in_from_outside(machine: &Machine<'_>, inside: &Pod) -> Result<()> {
     let (site, guest) = (machine.site, machine.guest());
     let open = r#"{"spec": {"ingress": [{"from": [{"cidr": "203.0.113.0/24"}, {"cidr": "2001:db8:1::/64"}]}]}}"#;
     machine.kubectl(&["patch", "sg", "web", "--type=merge", "-p", open]).await?;
-    for address in [MACHINE, POD[0], POD[1]] {
+    for address in MACHINE.into_iter().chain(POD) {
         let ask = ["ping", "-q", "-i", "0.2", "-c", "1", "-w", "5", address];
         until(&format!("{address} answers from outside"), SOON, async || {
             Ok(site.enter("outside", &ask).await.map(drop).map_err(|error| format!("{error:#}")))
         })
         .await?;
     }
-    let large = ["ping", "-q", "-M", "do", "-i", "0.2", "-c", "3", "-W", "2", "-s", "1472", MACHINE];
-    site.enter("outside", &large).await.context("packets of 1500 bytes")?;
-    // Two chassis, and no tunnel.
-    let ask = ["ping", "-q", "-i", "0.2", "-c", "3", "-W", "2", "-I", "net1", MACHINE];
-    inside.enter(site, &ask).await.context("from the pod to the machine")?;
-    let serve = ["perl", "-MIO::Socket::INET", "-e", SERVER, HOST[0]];
-    let call = format!("for i in 1 2 3 4 5; do nc -w 30 {} 8080 </dev/null && break; sleep 1; done", HOST[0]);
-    let (served, called) = tokio::join!(site.enter("outside", &serve), guest.shell(&call, SOON));
-    served.context("the server outside")?;
-    let called = called?;
-    ensure!(called.contains(&format!("called by {MACHINE}")), "outside the machine was seen otherwise: {called}");
+    // Those of an echo request's headers are not counted by ping.
+    for ((address, size), host) in MACHINE.into_iter().zip(["1472", "1452"]).zip(HOST) {
+        let large = ["ping", "-q", "-M", "do", "-i", "0.2", "-c", "3", "-W", "2", "-s", size, address];
+        site.enter("outside", &large).await.context("packets of 1500 bytes")?;
+        // Two chassis, and no tunnel.
+        let ask = ["ping", "-q", "-i", "0.2", "-c", "3", "-W", "2", "-I", "net1", address];
+        inside.enter(site, &ask).await.context("from the pod to the machine")?;
+        let called = format!(
+            "for i in 1 2 3 4 5; do nc -w 30 {host} 8080 </dev/null >/tmp/got && break; sleep 1; done; cut -d ' ' -f 1 /tmp/got; wc -c </tmp/got"
+        );
+        let server = serve(host);
+        let (served, called) = tokio::join!(site.enter("outside", &server), guest.shell(&called, SOON));
+        served.context("the server outside")?;
+        let called = called?;
+        let said = |wanted: &str| called.lines().any(|line| line.trim() == wanted);
+        // Behind its address and a space.
+        let all = (address.len() + 1 + 100_000).to_string();
+        ensure!(
+            said(address) && said(&all),
+            "at {host} the machine was seen otherwise, or heard something else: {called}"
+        );
+    }
     Ok(())
 }
 
@@ -158,11 +175,18 @@ async fn by_the_tag(site: &Site, inside: &Pod) -> Result<()> {
         eprintln!("SKIP on_vlan::by_the_tag: python3 is not installed");
         return Ok(());
     }
-    let host = ["python3", "-c", VLAN_HOST, "br-outside", VLAN, HOST_ON_VLAN];
-    let ask = ["ping", "-q", "-c", "1", "-w", "5", "-I", "net2", HOST_ON_VLAN];
-    let answered = until("the host on the VLAN answers the pod", SOON, async || {
-        Ok(inside.enter(site, &ask).await.map(drop).map_err(|error| format!("{error:#}")))
-    });
+    let [four, six] = HOST_ON_VLAN;
+    let host = ["python3", "-c", VLAN_HOST, "br-outside", VLAN, four, six];
+    let answered = async {
+        for address in HOST_ON_VLAN {
+            let ask = ["ping", "-q", "-c", "1", "-w", "5", "-I", "net2", address];
+            until(&format!("{address} on the VLAN answers the pod"), SOON, async || {
+                Ok(inside.enter(site, &ask).await.map(drop).map_err(|error| format!("{error:#}")))
+            })
+            .await?;
+        }
+        anyhow::Ok(())
+    };
     let (heard, answered) = tokio::join!(site.enter("outside", &host), answered);
     answered?;
     heard.context("the host on the VLAN").map(drop)

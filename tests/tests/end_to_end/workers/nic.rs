@@ -10,14 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests::site::{ORDINARY_NODE, Place, until};
 
-const ADDRESS: &str = "10.30.0.31";
+const ADDRESSES: [&str; 2] = ["10.30.0.31", "fd00:30::31"];
 const AGENT: &str = "/dpu-agent --worker --kubeconfig=/run/kubelet.conf --run-dir=/run/metalplane";
-/// On the ordinary node: its device and its address.
-const PEER: (&str, &str) = ("peer0", "10.30.0.252/24");
+/// On the ordinary node: its device and its addresses.
+const PEER: (&str, &[&str]) = ("peer0", &["10.30.0.252/24", "fd00:30::252/64"]);
 
 pub async fn used(machine: &Machine<'_>, plug_in: &PlugIn<'_>) -> Result<()> {
     let (site, namespace) = (machine.site, machine.namespace);
-    site.apply(&pod(machine, "member", Some(ADDRESS))).await?;
+    site.apply(&pod(machine, "member", &ADDRESSES)).await?;
     nobody_else_tells(machine).await?;
     bring(machine, plug_in).await?;
     let uid = machine.kubectl(&["get", "pod", "member", "-o", "jsonpath={.metadata.uid}"]).await?;
@@ -25,18 +25,25 @@ pub async fn used(machine: &Machine<'_>, plug_in: &PlugIn<'_>) -> Result<()> {
     plugin.sandbox("one").await?;
     plugin.call("ADD", "one").await?;
     let shown = shell(machine, "busybox nsenter -t $(cat /run/one) -n ip addr show net1").await?;
-    ensure!(shown.contains(&format!("{ADDRESS}/24")) && shown.contains("LOWER_UP"), "in the pod: {shown}");
+    let has = |with_prefix: String| shown.contains(&with_prefix);
+    let [four, six] = ADDRESSES;
+    let has_both = has(format!("{four}/24")) && has(format!("{six}/64"));
+    ensure!(has_both && shown.contains("LOWER_UP"), "in the pod: {shown}");
 
-    let place = Place { namespace, subnet: "blue", address: PEER.1 };
+    let place = Place { namespace, subnet: "blue", addresses: PEER.1 };
     let peer = site.probe(ORDINARY_NODE, PEER.0, place).await?;
-    peer.hears(ADDRESS, SOON).await?;
+    for address in ADDRESSES {
+        peer.hears(address, SOON).await?;
+    }
 
     // Another sandbox of the same pod, before the first one's end is told.
     plugin.sandbox("two").await?;
     plugin.call("ADD", "two").await?;
     plugin.call("DEL", "one").await?;
     plugin.call("CHECK", "two").await?;
-    peer.hears(ADDRESS, SOON).await?;
+    for address in ADDRESSES {
+        peer.hears(address, SOON).await?;
+    }
     plugin.call("DEL", "two").await?;
     let mac = machine
         .kubectl(&["get", "vnic", "-l", "metalplane.io/pod=member", "-o", "jsonpath={.items[0].status.macAddress}"])
@@ -67,13 +74,13 @@ async fn nobody_else_tells(machine: &Machine<'_>) -> Result<()> {
         refused(machine.kubectl(&patch).await)?;
     }
     let made =
-        pod(machine, "forged", None).replace("annotations: {", "annotations: {metalplane.io/network-status: '[]', ");
+        pod(machine, "forged", &[]).replace("annotations: {", "annotations: {metalplane.io/network-status: '[]', ");
     refused(machine.site.apply(&made).await)
 }
 
 /// The machine is deleted under a pod that has a NIC there: that goes first, and nobody else's server shows it.
 pub async fn goes_with_the_machine(machine: &Machine<'_>) -> Result<()> {
-    machine.site.apply(&pod(machine, "left", None)).await?;
+    machine.site.apply(&pod(machine, "left", &[])).await?;
     until("the pod's NIC is in force", BOOT, async || {
         let told = machine.kubectl(&["get", "pod", "left", "-o", "jsonpath={.metadata.annotations}"]).await?;
         Ok(if told.contains("network-status") { Ok(()) } else { Err(told) })
@@ -105,8 +112,7 @@ pub async fn leave(machine: &Machine<'_>) -> Result<()> {
     machine.site.kubectl(&["delete", "node", machine.name, "--ignore-not-found"]).await.map(drop)
 }
 
-fn pod(machine: &Machine<'_>, name: &str, address: Option<&str>) -> String {
-    let addresses: Vec<&str> = address.into_iter().collect();
+fn pod(machine: &Machine<'_>, name: &str, addresses: &[&str]) -> String {
     let networks = json!([{"name": "net1", "subnet": "blue", "addresses": addresses}]);
     format!(
         "apiVersion: v1

@@ -21,7 +21,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 /// The DPU's address in the guest's network, and the port of its switch that has it.
-const DPU: &str = "10.30.0.250/24";
+const DPU: &[&str] = &["10.30.0.250/24"];
 const DPU_PORT: &str = "worker0";
 const FILES: &str = "10.30.0.250:8100";
 /// Where the guest reaches the API server.
@@ -49,7 +49,7 @@ impl<'a> PlugIn<'a> {
         let files = tempfile::tempdir().context("make a folder")?;
         let own = program("sandbox")?;
         symlink(&own, files.path().join("sandbox")).context("link the relay")?;
-        let place = Place { namespace: machine.namespace, subnet: "blue", address: DPU };
+        let place = Place { namespace: machine.namespace, subnet: "blue", addresses: DPU };
         site.probe(&dpu, DPU_PORT, place).await?;
         let (own, folder) = (own.display().to_string(), files.path().display().to_string());
         let serve = [own.as_str(), "serve-files", "--listen", FILES, "--folder", folder.as_str()];
