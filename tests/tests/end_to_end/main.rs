@@ -6,6 +6,7 @@
 mod agent_killed;
 mod alone;
 mod bmc;
+mod by_packets;
 mod chart;
 mod cni;
 mod dpu_power;

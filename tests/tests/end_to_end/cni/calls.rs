@@ -1,7 +1,7 @@
 //! Cases 1 to 9.
 
-use super::case;
 use super::tool::{ADDRESSES, NETWORK, Said, Sandbox, chained, configure};
+use super::{case, short_case};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::site::ORDINARY_NODE as NODE;
@@ -56,7 +56,7 @@ async fn added(sandbox: &Sandbox<'_>) -> Result<Value> {
 
 #[test]
 fn case_01_add() {
-    case("add", async |site, namespace| {
+    short_case("add", async |site, namespace| {
         let sandbox = Sandbox::make(site, namespace, "one", &ADDRESSES).await?;
         let result = added(&sandbox).await?;
         is_valid(&result)?;
@@ -82,12 +82,13 @@ fn case_02_check() {
 
 #[test]
 fn case_03_del() {
-    case("del", async |site, namespace| {
+    short_case("del", async |site, namespace| {
         let sandbox = Sandbox::make(site, namespace, "one", &ADDRESSES).await?;
-        added(&sandbox).await?;
+        is_valid(&added(&sandbox).await?)?;
         sandbox.tool("del", NETWORK).await?.done().context("del")?;
         ensure!(!sandbox.has("net1").await? && !sandbox.has("eth0").await?, "a device is left");
-        ensure!(site.pod_notes().await?.is_empty(), "a note is left: {:?}", site.pod_notes().await?);
+        let note = sandbox.note().await?;
+        ensure!(note.is_none(), "a note is left: {note:?}");
         // The same pod again: its NIC is made anew, with the address that it had.
         added(&sandbox).await?;
         sandbox.end().await

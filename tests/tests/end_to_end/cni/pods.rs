@@ -36,8 +36,10 @@ async fn in_pod(site: &Site, namespace: &str, name: &str, args: &[&str]) -> Resu
 async fn delete(site: &Site, namespace: &str, name: &str) -> Result<()> {
     let limit = format!("--timeout={}s", SOON.as_secs());
     site.kubectl(&["delete", "pod", name, "-n", namespace, &limit]).await?;
-    until("nothing of the pod is left", SOON, async || Ok(left(site, namespace, &[ADDRESS, SIX]).await?.map_or(Ok(()), Err)))
-        .await
+    until("nothing of the pod is left", SOON, async || {
+        Ok(left(site, namespace, &[ADDRESS, SIX]).await?.map_or(Ok(()), Err))
+    })
+    .await
 }
 
 #[test]

@@ -159,11 +159,15 @@ impl<'a> Sandbox<'a> {
         run(site, &["sh", "-c", &call, "sh", &config.to_string()]).await
     }
 
+    /// What the plugin has noted of it.
+    pub(super) async fn note(&self) -> Result<Option<Value>> {
+        let netns = format!("/run/netns/{}", self.netns());
+        Ok(self.site.pod_notes().await?.into_iter().find(|note| note["netns"] == netns.as_str()))
+    }
+
     /// As cnitool makes it from the namespace's path, found in what the plugin noted.
     pub(super) async fn container(&self) -> Result<String> {
-        let netns = format!("/run/netns/{}", self.netns());
-        let notes = self.site.pod_notes().await?;
-        let own = notes.iter().find(|note| note["netns"] == netns.as_str()).context("the plugin has noted nothing")?;
+        let own = self.note().await?.context("the plugin has noted nothing")?;
         Ok(own["containerId"].as_str().context("no sandbox")?.to_owned())
     }
 
