@@ -5,10 +5,10 @@ use super::machine::{Machine, SOON, SOON_FLAG};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use tests::guest::Guest;
-use tests::site::{Perl, Place, until};
+use tests::site::{Perl, Place, Site, until};
 
 pub const FLOOD: &str = include_str!("flood.pl");
-pub const WATCH: &str = include_str!("watch.pl");
+const WATCH: &str = include_str!("watch.pl");
 const FROM: &str = "node-1";
 const PROBE: &str = "probe-flood";
 /// The NIC's addresses, and what is sent to each.
@@ -18,6 +18,38 @@ const FLOODED: [(&str, &str); 2] =
 const MAC: &str = "02:30:00:00:00:78";
 /// Nobody listens there: what arrives is seen on its way.
 const PORT: u16 = 9;
+
+/// A payload that is sent to an address all the time, and seen on the way to a host.
+pub struct Flood {
+    to: String,
+    sent: Perl,
+    seen: Perl,
+}
+
+impl Flood {
+    /// `start`: [`FLOOD`] with these arguments. `dpu`: the host's.
+    pub async fn begun(
+        site: &Site,
+        dpu: &str,
+        (to, payload): (&str, &str),
+        start: impl AsyncFnOnce(&[&str]) -> Result<Perl>,
+    ) -> Result<Self> {
+        let seen = Perl::start(site.sandbox.enter(dpu), dpu, WATCH, &[payload]).await?;
+        let sent = start(&[&PORT.to_string(), payload, to]).await?;
+        Ok(Self { to: to.to_owned(), sent, seen })
+    }
+
+    pub async fn end(self) -> Result<()> {
+        self.sent.end().await?;
+        self.seen.end().await
+    }
+}
+
+/// To which addresses it comes out of the switch towards the host.
+pub fn arriving(floods: &[Flood]) -> Vec<&str> {
+    let is_hosts = |flood: &&Flood| flood.seen.heard().iter().any(|device| device.starts_with("mp"));
+    floods.iter().filter(is_hosts).map(|flood| flood.to.as_str()).collect()
+}
 
 /// Hot-plugged into a running machine.
 pub async fn interface(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
@@ -33,15 +65,9 @@ pub async fn interface(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
         site.enter(FROM, &["ip", "route", "replace", address, "dev", PROBE]).await?;
         // Nobody answers who has the address, yet.
         site.enter(FROM, &["ip", "neigh", "replace", address, "lladdr", MAC, "nud", "permanent", "dev", PROBE]).await?;
-        let flood = Perl::start(site.sandbox.enter(FROM), FROM, FLOOD, &[&PORT.to_string(), payload, address]).await?;
-        let watch = Perl::start(site.sandbox.enter(&dpu), &dpu, WATCH, &[payload]).await?;
-        floods.push((address, flood, watch));
+        let start = async |words: &[&str]| Perl::start(site.sandbox.enter(FROM), FROM, FLOOD, words).await;
+        floods.push(Flood::begun(site, &dpu, (address, payload), start).await?);
     }
-    // To which addresses.
-    let arrives = || -> Vec<&str> {
-        let is_guests = |watch: &Perl| watch.heard().iter().any(|device| device.starts_with("mp"));
-        floods.iter().filter(|(.., watch)| is_guests(watch)).map(|(address, ..)| *address).collect()
-    };
 
     let from = guest.printed().len();
     machine
@@ -50,17 +76,18 @@ pub async fn interface(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     let two = |line: &str| line.contains("MP-NIC") && line.matches('=').count() >= 2;
     guest.line("the guest sees the new interface", from, SOON, two).await?;
     probe.hears(machine.address, SOON).await?;
-    ensure!(arrives().is_empty(), "packets that no rule allows came to the new interface: to {:?}", arrives());
+    let arrived = arriving(&floods);
+    ensure!(arrived.is_empty(), "packets that no rule allows came to the new interface: to {arrived:?}");
     let open = json!({"spec": {"ingress": [{"ports": [{"protocol": "UDP", "port": PORT}]}]}}).to_string();
     machine.kubectl(&["patch", "sg", "shut", "--type=merge", "-p", &open]).await?;
     until("the same packets come once a rule allows them", SOON, async || {
-        Ok(if arrives().len() == FLOODED.len() { Ok(()) } else { Err(format!("to {:?} alone", arrives())) })
+        let arrived = arriving(&floods);
+        Ok(if arrived.len() == FLOODED.len() { Ok(()) } else { Err(format!("to {arrived:?} alone")) })
     })
     .await?;
 
-    for (_, flood, watch) in floods {
+    for flood in floods {
         flood.end().await?;
-        watch.end().await?;
     }
     site.remove_probe(FROM, PROBE).await?;
     machine.bmctl(&["removeinterface", machine.name, "shut", "--wait", "--timeout", SOON_FLAG]).await?;
