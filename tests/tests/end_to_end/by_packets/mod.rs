@@ -1,4 +1,4 @@
-//! What a Vpc and a VNic are told beside addresses and groups, as packets meet it on three chassis: a route by a VNic, addresses that move from
+//! What a Vpc and a VNic are told beside addresses and groups, as packets meet it on two chassis: a route by a VNic, addresses that move from
 //! one VNic to another, and rates. The VNics are bound by `nodeName`, in network namespaces.
 
 use super::machine::{SOON, SOON_FLAG};
@@ -11,6 +11,8 @@ use tests::site::{Netns, ORDINARY_NODE, Perl, Site, by_first_address, until};
 const ANNOUNCE: &str = include_str!("announce.pl");
 const BLAST: &str = include_str!("blast.pl");
 const COUNT: &str = include_str!("count.pl");
+/// No other test does something to it, or to the ordinary node, while one has server 1.
+const DPU: &str = "dpu-1";
 const ONE: [&str; 2] = ["10.62.0.21", "fd00:62::21"];
 const TWO: [&str; 2] = ["10.62.0.22", "fd00:62::22"];
 /// In another Subnet: what it sends goes by the router.
@@ -44,9 +46,9 @@ fn objects() -> Value {
             "vpc": {"name": "routed"}, "ingress": [{"from": [{"securityGroup": {"name": "inside"}}]}],
         })),
         object("VNic", "shared", &json!({"subnet": "near", "addresses": SHARED})),
-        object("VNic", "one", &json!({"subnet": "near", "addresses": ONE, "nodeName": "dpu-1", "allowedAddresses": of_one})),
+        object("VNic", "one", &json!({"subnet": "near", "addresses": ONE, "nodeName": DPU, "allowedAddresses": of_one})),
         object("VNic", "two", &json!({
-            "subnet": "near", "addresses": TWO, "nodeName": "dpu-2", "allowedAddresses": SHARED, "qos": qos,
+            "subnet": "near", "addresses": TWO, "nodeName": ORDINARY_NODE, "allowedAddresses": SHARED, "qos": qos,
         })),
         object("VNic", "asks", &json!({"subnet": "far", "addresses": ASKS, "nodeName": ORDINARY_NODE})),
     ]})
@@ -88,7 +90,7 @@ impl<'a> Members<'a> {
             anyhow::Ok(Member { mac, at })
         };
         let (one, two, asks) =
-            tokio::try_join!(make("one", "dpu-1"), make("two", "dpu-2"), make("asks", ORDINARY_NODE))?;
+            tokio::try_join!(make("one", DPU), make("two", ORDINARY_NODE), make("asks", ORDINARY_NODE))?;
         Ok(Self { site, one, two, asks })
     }
 
