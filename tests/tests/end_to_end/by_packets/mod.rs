@@ -138,7 +138,7 @@ impl<'a> Members<'a> {
         ensure!(!two.has_heard("shared"), "the one that announced nothing heard {:?}", two.at.heard());
         self.arrives(two, SHARED, "shared", 2, async || two.takes_over(site).await).await?;
         self.arrives(two, SHARED, "shared", 3, async || Ok(())).await?;
-        ensure!(!one.has_heard("shared-3"), "the one that has them no more heard {:?}", one.at.heard());
+        ensure!(!one.has_heard("shared-3"), "the one that announced them before heard {:?}", one.at.heard());
         Ok(())
     }
 

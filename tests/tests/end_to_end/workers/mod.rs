@@ -40,7 +40,9 @@ async fn used(machine: &Machine<'_>) -> Result<()> {
     let (namespace, name) = (machine.namespace, machine.name);
     machine
         .site
-        .apply(&machine.in_both_families().replace("spec:\n  hardware", &format!("spec:\n  nodeName: {name}\n  hardware")))
+        .apply(
+            &machine.in_both_families().replace("spec:\n  hardware", &format!("spec:\n  nodeName: {name}\n  hardware")),
+        )
         .await?;
     machine.site.apply(&nic::node(machine)).await?;
     machine
