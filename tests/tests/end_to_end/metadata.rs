@@ -5,10 +5,12 @@ use super::on_servers;
 use anyhow::{Context, Result, ensure};
 use tests::site::Site;
 
+/// Where a guest of one NIC asks.
+const ADDRESSES: [&str; 2] = ["169.254.169.254", "fe80::a9fe:a9fe%eth0"];
 const SECRET: &str = "only-this-guest-knows-8f2c";
 
 fn manifest(machine: &Machine<'_>) -> String {
-    let (namespace, plain) = (machine.namespace, machine.manifest());
+    let (namespace, plain) = (machine.namespace, machine.in_both_families());
     let cloud_init =
         "  cloudInit: {source: Metadata, userDataSecretRef: {name: told}, sshPublicKeys: ['ssh-ed25519 AAAA a@b']}\n";
     let spec = plain.replacen("  disks:\n", &format!("{cloud_init}  disks:\n"), 1);
@@ -38,16 +40,18 @@ fn a_guest_is_told_about_itself_at_the_metadata_address() {
         let dpu = format!("metalplane-dpu-{}", machine.on().dpu());
         let disks = site.get(&["diskattachments", "-n", &dpu]).await?.context("a list")?.to_string();
         ensure!(!disks.contains("cloud-init.seed"), "there is a cloud-init disk: {disks}");
-        session_token(&machine).await?;
+        for address in ADDRESSES {
+            session_token(&machine, address).await.with_context(|| format!("at {address}"))?;
+        }
         said_nowhere(site, &machine).await
     });
 }
 
 /// busybox knows no PUT: its wget's place is taken by nc.
-async fn session_token(machine: &Machine<'_>) -> Result<()> {
+async fn session_token(machine: &Machine<'_>, address: &str) -> Result<()> {
     let console = machine.guest();
     // The answer's last line has no end of its own.
-    let ask = |request: &str| format!("printf '{request}\\r\\n\\r\\n' | nc -w 5 169.254.169.254 80 | tail -n 1; echo");
+    let ask = |request: &str| format!("printf '{request}\\r\\n\\r\\n' | nc -w 5 {address} 80 | tail -n 1; echo");
     let put = "PUT /latest/api/token HTTP/1.1\\r\\nX-aws-ec2-metadata-token-ttl-seconds: 60";
     let answered = console.shell(&ask(put), SOON).await?;
     let is_token = |word: &&str| word.len() == 64 && word.chars().all(|digit| digit.is_ascii_hexdigit());
