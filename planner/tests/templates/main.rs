@@ -4,6 +4,8 @@
 mod chosen;
 mod drawn;
 mod examples;
+mod libraries;
+mod regexes;
 
 use planner::workflow::{functions, plain};
 use serde::Deserialize;
@@ -16,20 +18,15 @@ use std::process::{Command, Stdio};
 /// Functions of sprig's hermetic set that are refused by name, when a text is parsed.
 const NOT_SERVED: &[&[&str]] = &[
     // They draw, or look at the clock or its zone.
-    &["ago", "duration", "durationRound", "must_date_modify", "mustDateModify", "mustToDate", "toDate", "unixEpoch"],
+    &["ago", "must_date_modify", "mustDateModify", "mustToDate", "toDate", "unixEpoch"],
     &["randInt", "shuffle"],
     // Keys and passwords: they would stand in a status.
     &["bcrypt", "htpasswd", "derivePassword", "encryptAES", "decryptAES", "genPrivateKey", "buildCustomCert", "genCA"],
     &["genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert", "genSignedCertWithKey"],
     // They change a dict in place.
     &["set", "unset", "merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite"],
-    // They tell Go's types.
-    &["typeOf", "typeIs", "typeIsLike", "deepEqual"],
     // Libraries of Go's own, whose answers no other gives.
-    &["semver", "semverCompare", "urlParse", "urlJoin", "camelcase", "kebabcase", "snakecase"],
-    &["regexMatch", "regexFind", "regexFindAll", "regexReplaceAll", "regexReplaceAllLiteral", "regexSplit"],
-    &["mustRegexMatch", "mustRegexFind", "mustRegexFindAll", "mustRegexReplaceAll", "mustRegexReplaceAllLiteral"],
-    &["mustRegexSplit", "regexQuoteMeta"],
+    &["semver", "urlParse", "urlJoin"],
 ];
 
 /// Why ours may refuse what Go renders: parts of its own words.
@@ -48,6 +45,8 @@ const REFUSED: &[&str] = &[
     "expected map; got nil",
     "printf: ",
     "to assign to",
+    "is not served in regular expressions",
+    "words are told apart in ASCII alone",
 ];
 
 /// Where ours may render what Go refuses: a whole number has one type here, a comment may have spaces about it, and a template may

@@ -4,8 +4,8 @@
 //! | file | what |
 //! |---|---|
 //! | `convert.rs` | what Go makes of a value of another type |
-//! | `strings.rs`, `paths.rs` | texts |
-//! | `numbers.rs`, `decimal.rs` | arithmetic |
+//! | `strings.rs`, `cases.rs`, `paths.rs`, `regexes`, `versions.rs` | texts |
+//! | `numbers.rs`, `decimal.rs`, `durations.rs` | arithmetic |
 //! | `lists.rs`, `dicts.rs`, `reflect.rs` | data |
 //! | `encodings.rs`, `json.rs` | texts of data |
 //! | `upstream.rs` | what is Tinkerbell's |
@@ -13,9 +13,11 @@
 //!
 //! Values do not change in place here, so what changes its argument in Go (`set`, `merge`) is not served.
 
+mod cases;
 mod convert;
 mod decimal;
 mod dicts;
+mod durations;
 mod encodings;
 mod json;
 mod lists;
@@ -23,20 +25,40 @@ mod numbers;
 mod paths;
 mod printing;
 mod reflect;
+mod regexes;
 mod strings;
 mod upstream;
+mod versions;
 
 use super::values::string;
 use gotmpl::{Result, Template, TemplateError, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A text that a function makes may not be longer: what it is part of could not be rendered.
 const LONGEST: usize = super::MAX_RENDERED;
 /// Nor may a list have more items.
 const MOST: usize = super::MAX_ITERATIONS as usize;
 
-type Body = fn(&[Value]) -> Result<Value>;
+/// What one rendering may search by regular expressions, in bytes: each search counts as if it went on to the end of its text.
+const SEARCHED: usize = 16 << 20;
+
+enum Body {
+    Free(fn(&[Value]) -> Result<Value>),
+    /// What takes time beyond that of reading its arguments.
+    Metered(fn(&[Value], &Meter) -> Result<Value>),
+}
+
+/// What is left of `SEARCHED`, of one rendering.
+struct Meter(AtomicUsize);
+
+impl Meter {
+    fn spend(&self, bytes: usize) -> Result<()> {
+        let spent = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        spent.map(drop).map_err(|_| fault(format!("regular expressions searched more than {} MiB", SEARCHED >> 20)))
+    }
+}
 
 /// `kinds`: one letter for each argument, and `*` after the last if it may be there any number of times, as a parameter of Go's: `s` a
 /// text, `i` a whole number, `f` a number, `b` a bool, `m` a dict, `a` anything.
@@ -46,32 +68,46 @@ struct Function {
     body: Body,
 }
 
-const fn function(name: &'static str, kinds: &'static str, body: Body) -> Function {
-    Function { name, kinds, body }
+const fn function(name: &'static str, kinds: &'static str, body: fn(&[Value]) -> Result<Value>) -> Function {
+    Function { name, kinds, body: Body::Free(body) }
+}
+
+const fn metered(name: &'static str, kinds: &'static str, body: fn(&[Value], &Meter) -> Result<Value>) -> Function {
+    Function { name, kinds, body: Body::Metered(body) }
 }
 
 /// Of sprig's and Tinkerbell's names.
-const TABLES: [&[Function]; 9] = [
+const TABLES: [&[Function]; 13] = [
     strings::FUNCTIONS,
+    cases::FUNCTIONS,
     paths::FUNCTIONS,
+    regexes::FUNCTIONS,
     numbers::FUNCTIONS,
     decimal::FUNCTIONS,
+    durations::FUNCTIONS,
     lists::FUNCTIONS,
     dicts::FUNCTIONS,
     reflect::FUNCTIONS,
     encodings::FUNCTIONS,
     upstream::FUNCTIONS,
+    versions::FUNCTIONS,
 ];
 
 fn all() -> impl Iterator<Item = &'static Function> {
     TABLES.into_iter().chain([printing::FUNCTIONS]).flatten()
 }
 
+/// For one rendering.
 pub(super) fn add(template: Template) -> Template {
+    let meter = Arc::new(Meter(AtomicUsize::new(SEARCHED)));
     all().fold(template, |template, function| {
+        let meter = Arc::clone(&meter);
         template.func(function.name, move |arguments: &[Value]| {
             function.check(arguments)?;
-            (function.body)(arguments)
+            match function.body {
+                Body::Free(body) => body(arguments),
+                Body::Metered(body) => body(arguments, &meter),
+            }
         })
     })
 }

@@ -1,7 +1,7 @@
 //! What a value is, and what stands in for one that is empty.
 
 use super::{Function, fault, function, is_true, str_of, string};
-use gotmpl::Value;
+use gotmpl::{Result, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("default", "aa*", |a| Ok(a.get(1).filter(|given| given.is_truthy()).unwrap_or(&a[0]).clone())),
@@ -21,7 +21,54 @@ pub(super) const FUNCTIONS: &[Function] = &[
         (Value::Int(_), _) => is_true(false),
         (other, wanted) => is_true(kind(other) == wanted),
     }),
+    function("typeOf", "a", |a| types(&a[0]).known().map(string).ok_or_else(|| fault(not_known("typeOf")))),
+    function("typeIs", "sa", |a| type_is("typeIs", a)),
+    // Of a pointer too, which no value is here.
+    function("typeIsLike", "sa", |a| type_is("typeIsLike", a)),
 ];
+
+/// A type of Go's, as far as a value tells it.
+enum Type {
+    Known(&'static str),
+    /// One of those whose names begin so: a whole number is `int` or `int64`, a list one of anything or of texts.
+    Begins(&'static str),
+}
+
+impl Type {
+    fn known(&self) -> Option<&'static str> {
+        match self {
+            Self::Known(name) => Some(name),
+            Self::Begins(_) => None,
+        }
+    }
+}
+
+fn types(value: &Value) -> Type {
+    match value {
+        Value::Nil => Type::Known("<nil>"),
+        Value::Bool(_) => Type::Known("bool"),
+        Value::Float(_) => Type::Known("float64"),
+        Value::String(_) => Type::Known("string"),
+        Value::Int(_) => Type::Begins("int"),
+        Value::Uint(_) => Type::Begins("uint"),
+        Value::List(_) => Type::Begins("[]"),
+        Value::Map(_) => Type::Begins("map["),
+        Value::Function(_) => Type::Begins("func"),
+    }
+}
+
+fn not_known(name: &str) -> String {
+    format!("{name}: whether a whole number is int or int64, or what a list or dict may have in it, is not known here")
+}
+
+fn type_is(name: &str, a: &[Value]) -> Result<Value> {
+    let wanted = str_of(&a[0]);
+    match types(&a[1]) {
+        Type::Known(known) => is_true(known == wanted),
+        Type::Begins(with) if wanted.starts_with(with) => Err(fault(not_known(name))),
+        Type::Begins(_) => is_true(false),
+    }
+}
 
 fn kind(value: &Value) -> &'static str {
     match value {
