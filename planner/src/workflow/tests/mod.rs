@@ -1,5 +1,6 @@
 mod agents;
 mod boot;
+mod drawn;
 mod engine;
 mod extras;
 mod graph;
@@ -7,6 +8,7 @@ mod older;
 mod property;
 mod references;
 mod rendering;
+mod several;
 mod story;
 mod unserved;
 

@@ -3,131 +3,16 @@
 //!
 //! An agent is as upstream's: it says RUNNING, and begins when that is acknowledged; it says how the action ended until that is
 //! acknowledged, and only then asks again. A restart makes it forget. The network loses reports and answers, and brings reports again, late
-//! and out of order.
+//! and out of order. The clock is set back now and then, by up to 20 minutes.
 
 use super::at;
+use super::drawn::{AGENTS, Spec, place, spec};
 use super::engine::{begun_with, state};
 use crate::workflow::{Ahead, Answer, Heard, Report, Reported, Served, advance, is_terminal, next, report, told};
 use api::tinkerbell::Workflow;
 use api::tinkerbell::workflow::{Action, WorkflowStatus};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::fmt::Write;
-
-const AGENTS: usize = 3;
-
-#[derive(Debug, Clone)]
-struct TaskSpec {
-    agent: usize,
-    /// Places of other tasks; `None`: without the key.
-    depends_on: Option<Vec<usize>>,
-    retries: Option<usize>,
-    retry_seconds: Option<i64>,
-    actions: Vec<(Option<usize>, Option<bool>)>,
-}
-
-#[derive(Debug, Clone)]
-struct Spec {
-    global_timeout: Option<i64>,
-    tasks: Vec<TaskSpec>,
-}
-
-impl Spec {
-    fn is_graph(&self) -> bool {
-        self.tasks.iter().any(|task| task.depends_on.is_some())
-    }
-
-    fn waits_for(&self, at: usize) -> Vec<usize> {
-        if self.is_graph() { self.tasks[at].depends_on.clone().unwrap_or_default() } else { (0..at).collect() }
-    }
-
-    fn retries(&self, task: usize, action: usize) -> usize {
-        let (own, idempotent) = self.tasks[task].actions[action];
-        if idempotent == Some(false) { 0 } else { own.or(self.tasks[task].retries).unwrap_or_default() }
-    }
-
-    fn has_keys(&self) -> bool {
-        let of_action =
-            |task: usize, action: usize| self.retries(task, action) > 0 || self.tasks[task].actions[action].1.is_some();
-        self.is_graph() || (0..self.tasks.len()).any(|at| (0..self.tasks[at].actions.len()).any(|n| of_action(at, n)))
-    }
-
-    fn text(&self) -> String {
-        let mut text = "name: random\n".to_owned();
-        if let Some(seconds) = self.global_timeout {
-            writeln!(text, "global_timeout: {seconds}").expect("written");
-        }
-        text.push_str("tasks:\n");
-        for (at, task) in self.tasks.iter().enumerate() {
-            writeln!(text, "- name: t{at}\n  worker: agent{}", task.agent).expect("written");
-            if let Some(depends_on) = &task.depends_on {
-                let names: Vec<_> = depends_on.iter().map(|at| format!("t{at}")).collect();
-                writeln!(text, "  depends-on: [{}]", names.join(", ")).expect("written");
-            }
-            for (key, number) in [
-                ("retries", task.retries.map(|n| n.to_string())),
-                ("retry-seconds", task.retry_seconds.map(|n| n.to_string())),
-            ] {
-                if let Some(number) = number {
-                    writeln!(text, "  {key}: {number}").expect("written");
-                }
-            }
-            text.push_str("  actions:\n");
-            for (n, (retries, idempotent)) in task.actions.iter().enumerate() {
-                let retries = retries.map(|retries| format!(", retries: {retries}")).unwrap_or_default();
-                let idempotent = idempotent.map(|is| format!(", idempotent: {is}")).unwrap_or_default();
-                writeln!(text, "  - {{name: t{at}a{n}, image: a, timeout: 1000{retries}{idempotent}}}")
-                    .expect("written");
-            }
-        }
-        text
-    }
-}
-
-fn spec() -> impl Strategy<Value = Spec> {
-    let action = (proptest::option::of(0usize..5), proptest::option::weighted(0.4, any::<bool>()));
-    let task = (
-        0..AGENTS,
-        proptest::option::of(any::<u8>()),
-        proptest::option::of(0usize..5),
-        proptest::option::of(0i64..=600),
-        proptest::collection::vec(action, 1..4),
-    );
-    let tasks = proptest::collection::vec(task, 1..7);
-    (tasks, any::<u64>(), 0u8..4, proptest::option::weighted(0.3, 3_000i64..90_000)).prop_map(
-        |(tasks, seed, kind, global_timeout)| {
-            let has_graph = kind > 1;
-            let has_retries = kind != 0;
-            // What waits and what is waited for stand in any order in the text.
-            let mut order: Vec<usize> = (0..tasks.len()).collect();
-            order.sort_by_key(|at| seed.rotate_left(u32::try_from(*at).expect("few") * 11) % 97);
-            let rank = |at: usize| order.iter().position(|there| *there == at).expect("there");
-            let tasks = tasks.iter().enumerate().map(|(at, (agent, before, retries, seconds, actions))| {
-                let before = before.filter(|_| has_graph);
-                let waits =
-                    |bits: u8| (0..tasks.len()).filter(|b| rank(*b) < rank(at) && bits & (1 << b) != 0).collect();
-                let actions: Vec<_> = actions
-                    .iter()
-                    .map(|(own, idempotent)| match has_retries {
-                        true => (own.filter(|own| *own == 0 || *idempotent != Some(false)), *idempotent),
-                        false => (None, None),
-                    })
-                    .collect();
-                let mut task = TaskSpec {
-                    agent: *agent,
-                    depends_on: before.map(waits),
-                    retries: retries.filter(|_| has_retries),
-                    retry_seconds: None,
-                    actions,
-                };
-                let alone = Spec { global_timeout: None, tasks: vec![TaskSpec { depends_on: None, ..task.clone() }] };
-                task.retry_seconds = seconds.filter(|_| (0..task.actions.len()).any(|n| alone.retries(0, n) > 0));
-                task
-            });
-            Spec { global_timeout, tasks: tasks.collect() }
-        },
-    )
-}
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -138,6 +23,7 @@ enum Event {
     Restart(usize),
     /// A report that was made some time comes again.
     Again(usize),
+    /// So many seconds go by, or the clock is set back.
     Time(i64),
     /// What is told of the agents, whatever it is: that each is heard, silent or neither, and waits for another Workflow or not.
     Told(Option<bool>, bool),
@@ -159,7 +45,8 @@ fn event((success, restart): (u32, u32)) -> impl Strategy<Value = Event> {
         16 => (0..AGENTS, ended, net).prop_map(|(agent, ended, net)| Event::Step(agent, ended, net)),
         restart => (0..AGENTS).prop_map(Event::Restart),
         3 => any::<usize>().prop_map(Event::Again),
-        3 => (1i64..300).prop_map(Event::Time),
+        6 => (1i64..300).prop_map(Event::Time),
+        1 => (-1200i64..0).prop_map(Event::Time),
         3 => any::<(Option<bool>, bool)>().prop_map(|(heard, waits)| Event::Told(heard, waits)),
     ]
 }
@@ -192,11 +79,6 @@ struct Run {
     failures: BTreeMap<String, (i64, usize)>,
     /// Names of actions that an agent began.
     began: Vec<String>,
-}
-
-fn place(name: &str) -> (usize, usize) {
-    let (task, action) = name.trim_start_matches('t').split_once('a').expect("a name");
-    (task.parse().expect("a task"), action.parse().expect("an action"))
 }
 
 fn is_success(action: &Action) -> bool {
@@ -238,7 +120,16 @@ impl Run {
                 return Ok(());
             }
             Some(Answer::Wait(until)) => {
-                prop_assert!(until.is_some_and(|until| until > at(self.now)), "it waits for a time to come");
+                // An action of the agent's that runs has begun later than the clock says now: a call seems older than that.
+                let begins_later = self.status().tasks.iter().flat_map(|task| &task.actions).any(|action| {
+                    action.state.as_deref() == Some("RUNNING")
+                        && action.execution_start.as_ref().is_some_and(|start| start.0 > at(self.now))
+                });
+                prop_assert!(
+                    until.map_or(begins_later, |until| until > at(self.now)),
+                    "it waits for a time to come: {until:?} at {}",
+                    self.now
+                );
                 return Ok(());
             }
             None => {
@@ -356,7 +247,7 @@ impl Run {
     }
 
     fn time(&mut self, seconds: i64) {
-        self.now += seconds;
+        self.now = (self.now + seconds).max(0);
         let status = advance(&self.w, None, None, at(self.now)).status;
         self.w.status = status.or(self.w.status.take());
     }
