@@ -1,6 +1,8 @@
 //! HTTP: scripts, programs, kernels, ISO images; and what a server is told about itself (`metadata.rs`). [`route`] says what a path is, by the verdict that stands behind every other route too; the
 //! rest writes it out. A path is taken as it is, but for the colons of its MAC address: no redirect, no decoding, no folder above.
 
+#[cfg(test)]
+mod golden;
 mod metadata;
 mod range;
 mod remote;
