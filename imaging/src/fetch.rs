@@ -34,6 +34,7 @@ async fn send(
     let length = header(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
     let measured = length.is_some() || header(header::TRANSFER_ENCODING).is_some();
     let version = Version::of(&response);
+    progress.of.store(length.unwrap_or_default(), Ordering::Relaxed);
     if chunks.send(Chunk::Begin { length }).await.is_err() {
         return Ok(());
     }

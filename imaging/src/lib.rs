@@ -20,6 +20,7 @@
 //! | [`stream`] | what is no image of a disk, given to a reader of somebody else's |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
 //! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there; a new table |
+//! | [`labels`] | what a disk was a part of before, and is not to be taken for any more |
 //! | [`mbr`] | a new partition table for a BIOS |
 //! | [`swap`] | swap space |
 //! | [`nocloud`] | the volume that cloud-init reads |
@@ -48,6 +49,7 @@ pub mod fetch;
 pub mod gpt;
 mod held;
 pub mod hold_disk;
+pub mod labels;
 pub mod mbr;
 pub mod nocloud;
 mod pieces;
@@ -242,6 +244,8 @@ pub struct Copied {
 #[derive(Debug)]
 pub struct Progress<'a> {
     pub bytes: &'a AtomicU64,
+    /// How many there are, once the server has said so; 0 before, and where it does not.
+    pub of: &'a AtomicU64,
     pub wake: &'a Notify,
 }
 

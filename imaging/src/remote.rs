@@ -78,6 +78,7 @@ pub(crate) async fn copy(
     let (asks, mut asked) = mpsc::channel::<Ask>(1);
     let (image, place, disk, bytes) = (source.clone(), target, held.lend(), file.length());
     let (ending, ended) = oneshot::channel();
+    progress.of.store(file.length(), Ordering::Relaxed);
     let writer = tokio::task::spawn_blocking(move || {
         let remote = Remote { asks, expected: None };
         sink::copy(&place, disk, ending, |pieces| unpack::qcow2(&image, &place, remote, bytes, pieces))

@@ -83,8 +83,8 @@ async fn copy(url: String, checksum: Option<&str>, disk: &Path, size: usize) -> 
         rest: Rest::Zeroed,
         wipe: true,
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-    let progress = Progress { bytes: &bytes, wake: &wake };
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+    let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
     let file = FileDisk::open(disk, size as u64).expect("opened");
     imaging::copy(&source, target, Box::new(file), &progress, std::future::pending()).await
 }

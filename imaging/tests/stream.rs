@@ -39,8 +39,8 @@ async fn read(answer: Vec<u8>, packing: Packing, checksum: Option<&str>) -> Resu
         access: None,
         proxies: Proxies::default(),
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-    let progress = Progress { bytes: &bytes, wake: &wake };
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+    let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
     imaging::read(&source, &progress, std::future::pending(), |reader| {
         let mut first = vec![0; 4];
         reader.read_exact(&mut first).map_err(|error| format!("four bytes: {error}"))?;

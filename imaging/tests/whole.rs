@@ -83,8 +83,8 @@ impl Case {
             rest: Rest::Kept,
             wipe: true,
         };
-        let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-        let progress = Progress { bytes: &bytes, wake: &wake };
+        let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+        let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
         let copied = imaging::copy(&self.source, target, disk, &progress, std::future::pending()).await;
         copied.map(|copied| copied.unpacked)
     }

@@ -8,6 +8,7 @@
 use super::{by_id, by_path, uefi_path};
 use std::fmt::Write;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Where the kernel tells of disks, and their nodes.
@@ -135,6 +136,20 @@ impl Disks {
             discards: of(&whole, "queue/discard_max_bytes").is_some_and(|bytes| bytes > 0),
             is_whole,
         })
+    }
+
+    /// Where the partitions are that the kernel knows of a whole disk, in bytes.
+    pub fn partitions(&self, disk: &Disk) -> Vec<Range<u64>> {
+        let folder = self.sys.join("class/block").join(&disk.name);
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let places = entries.filter(|entry| entry.join("partition").exists()).filter_map(|entry| {
+            let (start, sectors) = (number(&entry.join("start"))?, number(&entry.join("size"))?);
+            let start = start.checked_mul(512)?;
+            Some(start..start.checked_add(sectors.checked_mul(512)?)?)
+        });
+        let mut places: Vec<Range<u64>> = places.collect();
+        places.sort_by_key(|place| place.start);
+        places
     }
 
     /// The node of a whole disk.

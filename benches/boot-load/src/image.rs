@@ -47,8 +47,8 @@ pub fn run(options: &Options) -> Result<Measured> {
         rest: Rest::Zeroed,
         wipe: true,
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-    let progress = Progress { bytes: &bytes, wake: &wake };
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+    let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
     let began = Instant::now();
     let disk = FileDisk::exclusive(&options.disk, options.size, true).with_context(|| format!("open {name}"))?;
     let copied = runtime.block_on(imaging::copy(&source, target, Box::new(disk), &progress, std::future::pending()))?;

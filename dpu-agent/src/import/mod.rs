@@ -189,7 +189,8 @@ async fn run(
         let _ = stopped.await;
         format!("the import of {url} was stopped")
     };
-    let copied = imaging::copy(&source, target, disk, &Progress { bytes: &progress, wake }, stopped).await;
+    let of = AtomicU64::new(0);
+    let copied = imaging::copy(&source, target, disk, &Progress { bytes: &progress, of: &of, wake }, stopped).await;
     job.place.close().await;
     let copied = copied.map_err(port_error)?;
     tracing::info!(url, bytes = copied.bytes, "imported");

@@ -83,8 +83,8 @@ impl Case {
     }
 
     async fn copy_to(&self, disk: Box<dyn Disk>) -> Result<Copied, Error> {
-        let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-        let progress = Progress { bytes: &bytes, wake: &wake };
+        let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+        let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
         imaging::copy(&self.source, self.target.clone(), disk, &progress, std::future::pending()).await
     }
 
@@ -126,6 +126,22 @@ async fn an_image_arrives_raw_packed_and_in_chunks() {
             "the rest is kept"
         );
         assert!(holds[DISK - MIB..].iter().all(|byte| *byte == 0), "but for the last MiB");
+    }
+}
+
+/// For who tells how far a copy is, by percent.
+#[tokio::test]
+async fn how_much_there_is_is_told_where_the_server_says_it() {
+    let packed = gzip(&image());
+    for (sent, expected) in [(measured(&packed), packed.len() as u64), (answer("", &packed), 0)] {
+        let case = Case::new(sent).await;
+        let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(7), Notify::new());
+        let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
+        let disk = FileDisk::open(case.disk.path(), DISK as u64).expect("opened");
+        let copying =
+            imaging::copy(&case.source, case.target.clone(), Box::new(disk), &progress, std::future::pending());
+        copying.await.expect("copied");
+        assert_eq!(of.into_inner(), expected);
     }
 }
 

@@ -57,8 +57,8 @@ async fn who_stops_a_copy_is_told_as_its_reason() {
         watched.writes.recv().await;
         "its time is over".to_owned()
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-    let progress = Progress { bytes: &bytes, wake: &wake };
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+    let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
     drop(std::mem::replace(&mut watched.go, mpsc::channel().0));
     let copied =
         timeout(SOON, imaging::copy(&case.source, case.target.clone(), Box::new(disk), &progress, stopped)).await;

@@ -191,8 +191,8 @@ pub async fn pull(reference: &str, login: Option<(&str, &str)>, authorities: Aut
         rest: Rest::Kept,
         wipe: true,
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-    let progress = Progress { bytes: &bytes, wake: &wake };
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+    let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
     let copying = imaging::copy(&found.source, target, Box::new(disk), &progress, std::future::pending());
     let copied = timeout(Duration::from_secs(60), copying).await.expect("within a minute");
     let disk = std::fs::read(file.path()).expect("read");

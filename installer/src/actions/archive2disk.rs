@@ -4,7 +4,7 @@
 //! Without a limit in minutes the action's timeout is the one; upstream's five minutes end a large archive.
 
 use super::image2disk::{CA_BUNDLE, authorities};
-use super::{number, optional, proxies, required, truth};
+use super::{number, optional, proxies, required, so_far, truth};
 use crate::agent::Action;
 use crate::disks::Disks;
 use crate::filesystem::Mounted;
@@ -90,8 +90,8 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
         _ if limit >= action.deadline => (action.deadline, "the action's time"),
         _ => (limit, MINUTES),
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
-    let progress = Progress { bytes: &bytes, wake: &wake };
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
+    let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
     let stopped = async {
         sleep_until(until).await;
         format!("{name}: {whose} is over after {} bytes of {url}", bytes.load(Ordering::Relaxed))
@@ -103,7 +103,7 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
         tokio::select! {
             biased;
             read = &mut reading => break read.map_err(|error| error.message)?,
-            () = sleep(TELL_EVERY) => lines.say(&format!("{} bytes of {url}", bytes.load(Ordering::Relaxed))),
+            () = sleep(TELL_EVERY) => lines.say(&so_far(&progress, &url)),
         }
     };
     lines

@@ -7,10 +7,10 @@
 //! `qemuimg2disk` is the same for raw and qcow2 images: upstream's `IMG_URL` and `DEST_DISK`, and `FORMAT` where it is what upstream has
 //! when it is left out. `EXTRA_ARGS` are qemu-img's, which is not here.
 //!
-//! A disk that discards is empty behind the image. Of one that does not, the last MiB alone is zeroed there: what was on it
-//! elsewhere stays, as with upstream.
+//! A disk that discards is empty behind the image. Of one that does not, the last MiB alone is zeroed there, and the labels of what the
+//! disk was a part of (`labels.rs`): what was on it elsewhere stays, as with upstream.
 
-use super::{number, optional, proxies, required, truth, written};
+use super::{labels, number, optional, proxies, required, so_far, truth, written};
 use crate::agent::Action;
 use crate::disks::{Disk, Disks};
 use crate::lines::Lines;
@@ -119,9 +119,11 @@ pub(super) async fn write(
     lines: &Lines,
 ) -> Result<(), String> {
     let give_up = job.retry.map(|retry| Instant::now() + retry);
-    loop {
+    // As long as the kernel knows them: their table is at the disk's beginning.
+    let before = disks.partitions(disk);
+    let end = loop {
         let failed = match copy(job, disk, deadline, lines).await {
-            Ok(()) => break,
+            Ok(end) => break end,
             Err(error) => error,
         };
         let passes = matches!(failed.kind, Kind::Unreachable | Kind::Busy);
@@ -131,13 +133,15 @@ pub(super) async fn write(
         }
         lines.say(&format!("{failed}; beginning anew"));
         sleep(AGAIN).await;
-    }
+    };
     finish(disk, lines).await?;
+    labels::clear((disks, disk), before, end, lines).await?;
     written::tell(disks, disk, lines);
     Ok(())
 }
 
-async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Result<(), Error> {
+/// Where the image ends on the disk.
+async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Result<u64, Error> {
     let url = imaging::fetch::plain(&job.source.url);
     let name = format!("disk {}", disk.node.display());
     lines.say(&format!("writing {url} to {name} ({} bytes)", disk.size_bytes));
@@ -150,24 +154,24 @@ async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Resul
         rest: if disk.discards { Rest::Zeroed } else { Rest::Kept },
         wipe: true,
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
     let stopped = async {
         sleep_until(deadline).await;
         format!("{name}: the action's time is over after {} bytes of {url}", bytes.load(Ordering::Relaxed))
     };
-    let progress = Progress { bytes: &bytes, wake: &wake };
+    let progress = Progress { bytes: &bytes, of: &of, wake: &wake };
     let copying = imaging::copy(&job.source, target, Box::new(writer), &progress, stopped);
     tokio::pin!(copying);
     let copied = loop {
         tokio::select! {
             biased;
             copied = &mut copying => break copied?,
-            () = sleep(job.tell_every) => lines.say(&format!("{} bytes of {url}", bytes.load(Ordering::Relaxed))),
+            () = sleep(job.tell_every) => lines.say(&so_far(&progress, &url)),
         }
     };
     let digest = copied.digest.unwrap_or_else(|| "without a checksum".to_owned());
     lines.say(&format!("{name}: {} bytes of the image, {} written, {digest}", copied.bytes, copied.unpacked));
-    Ok(())
+    Ok(copied.unpacked)
 }
 
 /// The partition table fits its disk, the kernel has read it, and what it names can be opened.

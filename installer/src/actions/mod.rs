@@ -7,6 +7,7 @@ pub(crate) mod erase;
 mod grub2disk;
 mod image2disk;
 mod kexec;
+mod labels;
 mod oci2disk;
 mod programs;
 mod rootio;
@@ -19,7 +20,7 @@ use crate::boot_entries;
 use crate::disks::Disks;
 use crate::lines::Lines;
 use crate::session::Session;
-use imaging::Proxies;
+use imaging::{Progress, Proxies};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,6 +193,16 @@ fn proxies(action: &Action) -> Result<Proxies, String> {
     Proxies::new(http, https, no).map_err(|(place, why)| format!("{} {why}", PROXIES[place]))
 }
 
+/// How much has come, as the server's report has it on record while an action runs.
+fn so_far(progress: &Progress<'_>, url: &str) -> String {
+    let (bytes, of) = (progress.bytes.load(Ordering::Relaxed), progress.of.load(Ordering::Relaxed));
+    match (bytes.saturating_mul(100)).checked_div(of) {
+        // Parts of a qcow2 image come more than once.
+        Some(percent) => format!("{} % of {url} ({bytes} of {of} bytes)", percent.min(100)),
+        None => format!("{bytes} bytes of {url}"),
+    }
+}
+
 /// As Go reads a truth value.
 fn truth(action: &Action, key: &str) -> Result<Option<bool>, String> {
     match optional(action, key) {
@@ -212,7 +223,9 @@ fn number(action: &Action, key: &str, default: u64) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU64;
     use std::time::Duration;
+    use tokio::sync::Notify;
     use tokio::time::Instant;
 
     pub(super) fn action(image: &str, environment: &[(&str, &str)]) -> Action {
@@ -223,6 +236,18 @@ mod tests {
             environment: environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             deadline: Instant::now() + Duration::from_secs(60),
         }
+    }
+
+    #[test]
+    fn how_much_has_come_is_told_by_percent_where_the_server_says_how_much_there_is() {
+        let said = |bytes, of| {
+            let (bytes, of, wake) = (AtomicU64::new(bytes), AtomicU64::new(of), Notify::new());
+            so_far(&Progress { bytes: &bytes, of: &of, wake: &wake }, "http://images/a")
+        };
+        assert_eq!(said(1024, 0), "1024 bytes of http://images/a");
+        assert_eq!(said(1024, 2345), "43 % of http://images/a (1024 of 2345 bytes)");
+        assert_eq!(said(0, 2345), "0 % of http://images/a (0 of 2345 bytes)");
+        assert_eq!(said(3000, 2345), "100 % of http://images/a (3000 of 2345 bytes)");
     }
 
     #[test]

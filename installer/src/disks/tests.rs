@@ -62,6 +62,21 @@ impl Machine {
         self.node(&name, &folder);
     }
 
+    /// Of the disk at that place.
+    pub(crate) fn partition(&self, disk: &str, name: &str, place: Range<u64>) {
+        let folder = self.0.path().join("devices").join(disk).join(name);
+        fs::create_dir(&folder).expect("made");
+        let sectors = (place.end - place.start) / 512;
+        for (file, content) in [("partition", 1), ("start", place.start / 512), ("size", sectors)] {
+            fs::write(folder.join(file), format!("{content}\n")).expect("written");
+        }
+        self.node(name, &folder);
+    }
+
+    pub(crate) fn remove_partition(&self, disk: &str, name: &str) {
+        fs::remove_dir_all(self.0.path().join("devices").join(disk).join(name)).expect("removed");
+    }
+
     fn node(&self, name: &str, folder: &Path) {
         for sub in ["class/block", "dev"] {
             fs::create_dir_all(self.0.path().join(sub)).expect("made");

@@ -11,7 +11,7 @@ mod swap;
 
 use super::image2disk::read_partitions;
 use super::seed::unique;
-use super::{number, optional, required, written};
+use super::{labels, number, optional, required, written};
 use crate::agent::Action;
 use crate::disks::{Disk, Disks};
 use crate::filesystem::Mounted;
@@ -74,7 +74,7 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
         "partition" => partition(&storage, is_mbr, (disks, found), lines).await,
         "wipe" => {
             for disk in &found {
-                wipe(disk, lines).await?;
+                wipe((disks, disk), lines).await?;
             }
             Ok(())
         }
@@ -110,7 +110,7 @@ async fn document(action: &Action) -> Result<String, String> {
         access: None,
         proxies: Proxies::default(),
     };
-    let (bytes, wake) = (AtomicU64::new(0), Notify::new());
+    let (bytes, of, wake) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
     let stopped = async {
         sleep_until(action.deadline).await;
         format!("the action's time is over, and {host}:{port} has not told the metadata")
@@ -120,7 +120,7 @@ async fn document(action: &Action) -> Result<String, String> {
         let read = reader.take(1 << 20).read_to_string(&mut text);
         read.map(|_| text).map_err(|error| format!("the metadata: {error}"))
     };
-    let read = imaging::read(&source, &Progress { bytes: &bytes, wake: &wake }, stopped, whole).await;
+    let read = imaging::read(&source, &Progress { bytes: &bytes, of: &of, wake: &wake }, stopped, whole).await;
     read.map(|read| read.made).map_err(|error| format!("{error} ({HOST}, {PORT}: boot serves it at port 7080)"))
 }
 
@@ -147,7 +147,7 @@ async fn partition(
     }
     for ((wanted, disk), table) in storage.disks.iter().zip(found).zip(tables) {
         if wanted.wipe_table {
-            wipe(&disk, lines).await?;
+            wipe((disks, &disk), lines).await?;
         }
         let place = disk.clone();
         blocking(&name(&disk), move || {
@@ -170,9 +170,9 @@ async fn partition(
     Ok(())
 }
 
-/// The beginning, and the backup of the partition table.
-async fn wipe(disk: &Disk, lines: &Lines) -> Result<(), String> {
-    let place = disk.clone();
+/// The beginning, the backup of the partition table, and the labels of what the disk and its partitions were a part of.
+async fn wipe((disks, disk): (&Disks, &Disk), lines: &Lines) -> Result<(), String> {
+    let (place, before) = (disk.clone(), disks.partitions(disk));
     let wiped = WIPED.min(disk.size_bytes);
     blocking(&name(disk), move || {
         let mut whole = FileDisk::exclusive(&place.node, place.size_bytes, false)?;
@@ -181,7 +181,8 @@ async fn wipe(disk: &Disk, lines: &Lines) -> Result<(), String> {
     })
     .await?;
     lines.say(&format!("{}: wiped: its first {wiped} bytes, and its last MiB", name(disk)));
-    read_partitions(disk, lines).await
+    read_partitions(disk, lines).await?;
+    labels::clear((disks, disk), before, wiped, lines).await
 }
 
 async fn format(key: &str, mount: &Mount, disk: &Disk, action: &Action, lines: &Lines) -> Result<(), String> {
