@@ -139,7 +139,7 @@ impl Disks {
     }
 
     /// Where the partitions are that the kernel knows of a whole disk, in bytes.
-    pub fn partitions(&self, disk: &Disk) -> Vec<Range<u64>> {
+    pub fn partition_places(&self, disk: &Disk) -> Vec<Range<u64>> {
         let folder = self.sys.join("class/block").join(&disk.name);
         let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let places = entries.filter(|entry| entry.join("partition").exists()).filter_map(|entry| {

@@ -120,7 +120,7 @@ pub(super) async fn write(
 ) -> Result<(), String> {
     let give_up = job.retry.map(|retry| Instant::now() + retry);
     // As long as the kernel knows them: their table is at the disk's beginning.
-    let before = disks.partitions(disk);
+    let before = disks.partition_places(disk);
     let end = loop {
         let failed = match copy(job, disk, deadline, lines).await {
             Ok(end) => break end,

@@ -14,7 +14,7 @@ pub(super) async fn clear(
     end: u64,
     lines: &Lines,
 ) -> Result<(), String> {
-    let kept = kept(&before, disks.partitions(disk), end);
+    let kept = kept(&before, disks.partition_places(disk), end);
     let place = disk.clone();
     let cleared = tokio::task::spawn_blocking(move || {
         let file = File::options().read(true).write(true).open(&place.node)?;
@@ -70,7 +70,7 @@ mod tests {
             file.write_all_at(magic, at).expect("written");
         }
         let disk = disks.find(&node.display().to_string()).expect("the disk");
-        let before = disks.partitions(&disk);
+        let before = disks.partition_places(&disk);
         assert_eq!(before, from_ref(&(20 * MIB..40 * MIB)));
         // The new table has none there.
         machine.remove_partition("pci0/ata1/sda", "sda2");

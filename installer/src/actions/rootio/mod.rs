@@ -172,7 +172,7 @@ async fn partition(
 
 /// The beginning, the backup of the partition table, and the labels of what the disk and its partitions were a part of.
 async fn wipe((disks, disk): (&Disks, &Disk), lines: &Lines) -> Result<(), String> {
-    let (place, before) = (disk.clone(), disks.partitions(disk));
+    let (place, before) = (disk.clone(), disks.partition_places(disk));
     let wiped = WIPED.min(disk.size_bytes);
     blocking(&name(disk), move || {
         let mut whole = FileDisk::exclusive(&place.node, place.size_bytes, false)?;
