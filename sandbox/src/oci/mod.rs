@@ -1,8 +1,8 @@
 //! Writes a container image as one file: an OCI image layout in a tar archive, as `ctr images import` takes it.
 //!
 //! An image here is one layer of static programs: no base, no engine, and the same bytes in give the same digest out, so a node
-//! that has the image already can be told apart from one that has not. For several architectures it is an index of one manifest
-//! each, of which a node takes its own.
+//! that has the image already can be told apart from one that has not. What ships is an index of one manifest for each architecture,
+//! of which a node takes its own.
 
 mod layer;
 mod read;
@@ -41,14 +41,31 @@ pub type Files<'a> = [(&'a Path, &'a str, u32)];
 
 /// Writes the image with these files, for machines like this one, to `path_out`.
 pub fn write_image(path_out: &Path, description: Description<'_>, files: &Files<'_>) -> Result<()> {
-    write_images(path_out, description, &[(Architecture::here(), files)])
+    write(path_out, description, &[(Architecture::here(), files)], Top::Manifest)
 }
 
-/// The same for several architectures, each with its files.
+/// The same for the architectures of nodes, each with its files. It is an index for one architecture too: a node of another one refuses an
+/// index that lacks its own, but starts the program of a bare manifest whatever architecture that is of, which ends with `exec format error`.
 pub fn write_images(
     path_out: &Path,
     description: Description<'_>,
     variants: &[(Architecture, &Files<'_>)],
+) -> Result<()> {
+    write(path_out, description, variants, Top::Index)
+}
+
+/// What the reference stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Top {
+    Manifest,
+    Index,
+}
+
+fn write(
+    path_out: &Path,
+    description: Description<'_>,
+    variants: &[(Architecture, &Files<'_>)],
+    top: Top,
 ) -> Result<()> {
     let reference = description.reference;
     let folder = path_out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -56,17 +73,17 @@ pub fn write_images(
     let part = path_out.with_extension("part");
     let layers: Vec<PathBuf> =
         variants.iter().map(|(architecture, _)| path_out.with_extension(format!("{architecture}.layer"))).collect();
-    let write = || -> Result<()> {
+    let write_all = || -> Result<()> {
         ensure!(!variants.is_empty(), "it would have no architecture");
         let mut written = Vec::new();
         for ((architecture, files), path) in variants.iter().zip(&layers) {
             let digests = write_layer(path, description.compressed, files)?;
             written.push(Layer { architecture: *architecture, path, digests });
         }
-        write_layout(&part, description, &written)?;
+        write_layout(&part, description, &written, top)?;
         Ok(std::fs::rename(&part, path_out)?)
     };
-    let written = write().with_context(|| format!("cannot write the image {reference} to {}", path_out.display()));
+    let written = write_all().with_context(|| format!("cannot write the image {reference} to {}", path_out.display()));
     for rest in layers.iter().chain([&part]) {
         let _ = std::fs::remove_file(rest);
     }
@@ -84,7 +101,7 @@ fn blob_path(digest: &str) -> String {
     format!("blobs/{}", digest.replacen(':', "/", 1))
 }
 
-fn write_layout(path: &Path, description: Description<'_>, layers: &[Layer<'_>]) -> Result<()> {
+fn write_layout(path: &Path, description: Description<'_>, layers: &[Layer<'_>], top: Top) -> Result<()> {
     let mut documents = Vec::new();
     let mut entries = Vec::new();
     for layer in layers {
@@ -94,8 +111,7 @@ fn write_layout(path: &Path, description: Description<'_>, layers: &[Layer<'_>])
         entries.push(with(entry, "platform", json!({"os": "linux", "architecture": layer.architecture.name()})));
         documents.extend([manifest, config]);
     }
-    // One alone needs no index of its own.
-    if entries.len() > 1 {
+    if top == Top::Index {
         let index = serde_json::to_vec(&json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}))?;
         entries = vec![descriptor(INDEX, &digest(&index), index.len() as u64)];
         documents.insert(0, index);
@@ -224,5 +240,22 @@ mod tests {
             assert_eq!(entry["digest"], *content.manifests[at].digest);
         }
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 3, "layers are left");
+    }
+
+    #[test]
+    fn an_image_of_one_architecture_says_of_which() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let program = dir.path().join("program");
+        std::fs::write(&program, "arm64").expect("written");
+        let tar = dir.path().join("x.tar");
+        let description = Description { reference: "example.test/x:1", ..Description::default() };
+        let files = [(program.as_path(), "/program", 0o755)];
+        write_images(&tar, description, &[(Architecture::Arm64, &files)]).expect("an image");
+        let content = read_content(&tar).expect("its content");
+        let [_, top] = content.manifests.as_slice() else { panic!("{} manifests", content.manifests.len()) };
+        assert_eq!(top.media_type, INDEX);
+        let index: Value = serde_json::from_slice(&top.bytes).expect("JSON");
+        assert_eq!(index["manifests"].as_array().map(Vec::len), Some(1));
+        assert_eq!(index["manifests"][0]["platform"], json!({"os": "linux", "architecture": "arm64"}));
     }
 }

@@ -5,6 +5,7 @@
 
 mod agent_killed;
 mod alone;
+mod architectures;
 mod bmc;
 mod by_packets;
 mod chart;
