@@ -4,6 +4,10 @@
 #   GOARCH=arm64 tools/build.sh kubernetes csi-attacher     -> ~/.cache/metalplane/tools/kubernetes-csi-attacher-<key>
 # The folder is keyed by go.mod, go.sum, this script, the Go version and the architecture; a second call builds nothing.
 set -eu
+# What Go is told by this machine (its environment, `go env -w`) changes no program: only where modules come from is asked of it. not keyed
+# Lines that end so are no part of the key: only what leaves the programs as they are where nothing of it is set may be one. not keyed
+unset GOFLAGS GOEXPERIMENT GOFIPS140 GOAMD64 GOARM64 GOOS # not keyed
+cat() { command cat "$@" | grep -v ' not keyed$'; } # not keyed
 cd "$(dirname "$0")"
 module=$1
 program=${2:-}
@@ -23,6 +27,10 @@ if [ ! -d "$out" ]; then
     part=$(mktemp -d "$cache/.$module.XXXXXX")
     trap 'rm -rf "$part"' EXIT
     cd "$module"
+    for name in GOARCH GOPROXY GONOPROXY GOSUMDB GONOSUMDB GOINSECURE GOAUTH GOVCS GOCACHE GOMODCACHE GOTMPDIR; do # not keyed
+        export "$name=$(go env "$name")" # not keyed
+    done # not keyed
+    export GOENV=off # not keyed
     flags="-s -w" tags=""
     kubernetes=$(go list -mod=readonly -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null || true)
     if [ -n "$kubernetes" ]; then

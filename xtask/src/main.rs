@@ -7,6 +7,7 @@
 //! | [`docs`] | the reference in docs/reference |
 //! | [`cross`] | what builds programs for another architecture |
 //! | [`fuzz`] | the packet engines, given any bytes |
+//! | [`go`] | programs in Go, built |
 //! | [`generated`] | files that are written from code and committed |
 //! | [`judges`] | programs of others that say whether we keep to their specification |
 //! | [`layers`] | which folder may depend on which |
@@ -26,6 +27,7 @@ mod cross;
 mod docs;
 mod fuzz;
 mod generated;
+mod go;
 mod image;
 mod judges;
 mod layers;

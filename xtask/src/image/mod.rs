@@ -17,10 +17,11 @@ mod machine;
 mod roots;
 mod system;
 
+use crate::go;
 use crate::native;
 use crate::programs::{self, Release, VERSION};
 use crate::third_party;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sandbox::architecture::Architecture;
 use sandbox::oci::{self, Description};
 use serde_json::json;
@@ -28,7 +29,6 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use system::{DATA, EXECUTABLE, Member};
 
 pub(crate) use installer::{Options as InstallerOptions, of_release as installer_of_release, run as installer};
@@ -297,14 +297,11 @@ fn build(
 
 /// Of this machine's architecture with everything else of the module, which is built once and kept; of another one alone.
 fn of_go(root: &Path, module: &str, name: &str, architecture: Architecture) -> Result<PathBuf> {
-    let mut script = Command::new(root.join("tools/build.sh"));
-    script.arg(module);
+    let mut script = go::script(root, module);
     if architecture != Architecture::here() {
         script.arg(name).env("GOARCH", architecture.name());
     }
-    let done = script.stderr(Stdio::inherit()).output().context("run tools/build.sh")?;
-    ensure!(done.status.success(), "tools/build.sh {module}: {} (its output is above)", done.status);
-    Ok(PathBuf::from(String::from_utf8_lossy(&done.stdout).trim()).join(name))
+    Ok(go::build(script)?.join(name))
 }
 
 /// Writes an image unless the file is that very image already; gives its reference.

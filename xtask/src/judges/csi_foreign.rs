@@ -28,6 +28,13 @@ const RBD: [(&str, &str, Option<&str>); 4] = [
     ("tests", "ceph", None),
 ];
 
+/// What no driver here can be asked, and why.
+const UNASKED: [(&str, &str); 1] = [(
+    "group snapshot by a driver of others",
+    "the mock driver of Kubernetes' storage tests (1.37, test/e2e/storage/drivers/csi-test) serves no GroupController; \
+     groups of our own driver: csi/tests/cluster.rs, tests/tests/end_to_end/verbs.rs",
+)];
+
 fn run(bench: &Bench) -> Result<Verdict> {
     image::run(bench.root, &image::Options::default())?;
     let cases = test::some_of_binary(bench.root, "tests", "end_to_end", Some(FILTER))?;
@@ -41,6 +48,9 @@ fn run(bench: &Bench) -> Result<Verdict> {
         writeln!(report, "cargo xtask test --no-checks --package {package} {}", filter.unwrap_or_default())?;
         note(&mut report, &some)?;
         rbd.extend(some);
+    }
+    for (what, why) in UNASKED {
+        writeln!(report, "{what}: not run: {why}")?;
     }
     fs::write(bench.folder.join("report"), report).context("write the report")?;
     let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
@@ -74,7 +84,8 @@ fn verdict(cases: &[Case], rbd: &[Case], has_ceph: bool) -> Verdict {
         Outcome::Skipped(reason) => Some(format!("{} not run: {reason}", case.name)),
         _ => None,
     };
-    let not_run: Vec<String> = all().filter_map(left_out).collect();
+    let unasked = UNASKED.map(|(what, why)| format!("{what} not run: {why}"));
+    let not_run: Vec<String> = all().filter_map(left_out).chain(unasked).collect();
     let needed = cases.iter().filter(|case| !case.name.contains(OPTIONAL)).find_map(|case| match &case.outcome {
         Outcome::Skipped(reason) => Some(reason.clone()),
         _ => None,
@@ -84,7 +95,7 @@ fn verdict(cases: &[Case], rbd: &[Case], has_ceph: bool) -> Verdict {
         (true, Some(reason)) => (Word::Skip, reason),
         (true, None) => (Word::Pass, not_run.join("; ")),
     };
-    Verdict { word, done: passed, all: all().count(), reason }
+    Verdict { word, done: passed, all: all().count() + UNASKED.len(), reason }
 }
 
 #[cfg(test)]
@@ -103,17 +114,22 @@ mod tests {
         let good = [case("holder_pods::a", Outcome::Passed), optional()];
         let rbd = [case("rbd::boots", Outcome::Passed), case("rbd::fences", Outcome::Skipped("no Ceph".into()))];
         let pass = verdict(&good, &rbd, false);
-        assert_eq!((pass.word, pass.done, pass.all), (Word::Pass, 2, 4));
+        assert_eq!((pass.word, pass.done, pass.all), (Word::Pass, 2, 5));
         assert!(pass.reason.contains("no Ceph") && pass.reason.contains("no plugin"), "{}", pass.reason);
+        assert!(
+            pass.reason.contains("group snapshot") && pass.reason.contains("no GroupController"),
+            "{}",
+            pass.reason
+        );
         let without = [case("holder_pods::a", Outcome::Skipped("not root".into())), optional()];
-        assert_eq!(verdict(&without, &[], true).to_string(), "skip 0/2 not root");
+        assert_eq!(verdict(&without, &[], true).to_string(), "skip 0/3 not root");
         let bad = [case("holder_pods::a", Outcome::Failed), optional()];
-        assert_eq!(verdict(&bad, &[], true).to_string(), "fail 0/2 failed: holder_pods::a");
+        assert_eq!(verdict(&bad, &[], true).to_string(), "fail 0/3 failed: holder_pods::a");
         let bad = [case("rbd::boots", Outcome::Failed)];
-        assert_eq!(verdict(&good, &bad, true).to_string(), "fail 1/3 failed: rbd::boots");
+        assert_eq!(verdict(&good, &bad, true).to_string(), "fail 1/4 failed: rbd::boots");
         // With a Ceph each has to run that wants no more than that.
         let skipped = [case("rbd::boots", Outcome::Skipped("no root".into()))];
-        assert_eq!(verdict(&good, &skipped, true).to_string(), "fail 1/3 failed: rbd::boots");
+        assert_eq!(verdict(&good, &skipped, true).to_string(), "fail 1/4 failed: rbd::boots");
         let without_spdk = [case("rbd::by_spdk", Outcome::Skipped("SPDK_DIR is not set: no SPDK".into()))];
         assert_eq!(verdict(&good, &without_spdk, true).word, Word::Pass);
     }

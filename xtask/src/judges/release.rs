@@ -3,14 +3,17 @@
 //! It is for both architectures; what is installed is this machine's. First its own install.md, word for word: from a registry alone,
 //! with TLS and a password, to a machine that boots. Then a clone of its
 //! commit, in another folder, built from nothing, gives the same files as the release that was installed: sha256sum of coreutils reads
-//! the sums of that one in the folder of the clone's.
+//! the sums of that one in the folder of the clone's. Programs in Go are kept once they are built, so the second release takes those of the
+//! first: the smallest of them is built twice from nothing.
 
 use super::{Bench, Judge, Verdict, Word, cases};
+use crate::go;
 use crate::programs::Release;
 use crate::release::{self, SUMS, VARIABLE};
 use crate::test;
 use anyhow::{Context, Result, ensure};
 use sandbox::architecture::Architecture;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,7 +37,8 @@ fn run(bench: &Bench) -> Result<Verdict> {
     let installed = installed(bench, &folder, &sources)?;
     let report = bench.folder.join("report");
     std::fs::rename(&report, bench.folder.join("installation")).context("keep the report of the installation")?;
-    Ok(installed.and(reproducible(bench, &folder, &sources)?))
+    let reproducible = reproducible(bench, &folder, &sources)?;
+    Ok(installed.and(reproducible).and(go_is_reproducible(bench, &sources)?))
 }
 
 /// `folder`: where `make release` writes it: install.md pushes from there.
@@ -66,8 +70,42 @@ fn reproducible(bench: &Bench, installed: &Path, sources: &Release) -> Result<Ve
     Ok(Verdict { word, done: same.len(), all: same.len() + others.len(), reason: others.join("; ") })
 }
 
+/// The module of the smallest program in Go, and that program.
+const SMALLEST: &str = "gotemplate";
+/// By each of these Go would build other bytes.
+const SETTINGS: [(&str, &str); 4] =
+    [("GOFLAGS", "-gcflags=all=-N"), ("GOAMD64", "v3"), ("GOARM64", "v9.0"), ("GOFIPS140", "latest")];
+
+/// Twice, in two folders, with nothing that Go keeps, and the second time on a machine whose Go has settings of its own.
+fn go_is_reproducible(bench: &Bench, sources: &Release) -> Result<Verdict> {
+    let mut programs = Vec::new();
+    let none: &[(&str, &str)] = &[];
+    for (name, settings) in [("go", none), ("go-with-settings", &SETTINGS[..])] {
+        let folder = bench.folder.join(name);
+        cloned(bench.root, &folder, &sources.commit)?;
+        let mut script = go::script(&folder, SMALLEST);
+        script.env("XDG_CACHE_HOME", folder.join("cache")).env("GOCACHE", folder.join("go-build"));
+        script.envs(settings.iter().copied());
+        let program = go::build(script)?.join(SMALLEST);
+        programs.push(std::fs::read(&program).with_context(|| format!("read {}", program.display()))?);
+        std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    let is_same = programs[0] == programs[1];
+    let [first, second] = [&programs[0], &programs[1]].map(|program| Sha256::digest(program));
+    let report = format!("tools/build.sh {SMALLEST}, twice:\n{first:x}\n{second:x}\n");
+    std::fs::write(bench.folder.join("report-go"), report).context("write the report")?;
+    let reason = if is_same { String::new() } else { format!("two builds of tools/{SMALLEST} differ") };
+    let word = if is_same { Word::Pass } else { Word::Fail };
+    Ok(Verdict { word, done: usize::from(is_same), all: 1, reason })
+}
+
 /// A release of a clone of this commit, whatever was committed meanwhile, in this folder.
 fn built(root: &Path, folder: &Path, commit: &str) -> Result<PathBuf> {
+    cloned(root, folder, commit)?;
+    release::run(folder, &release::Options::default())
+}
+
+fn cloned(root: &Path, folder: &Path, commit: &str) -> Result<()> {
     let mut clone = Command::new("git");
     clone.args(["clone", "--quiet", "--no-hardlinks", "--no-checkout"]).arg(root).arg(folder);
     let mut checkout = Command::new("git");
@@ -76,5 +114,5 @@ fn built(root: &Path, folder: &Path, commit: &str) -> Result<PathBuf> {
         let status = git.status().context("start git")?;
         ensure!(status.success(), "{git:?}: {status}");
     }
-    release::run(folder, &release::Options::default())
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! What tests need from outside: Debian packages, Go-built programs. Got once, kept in the user's cache.
 
 use super::running::{Environment, needs_sudo};
+use crate::go;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,12 +50,11 @@ fn as_root() -> Result<Environment> {
 pub(super) fn programs(root: &Path) -> Result<()> {
     let once = sandbox::args::cache_folder().join("go-build");
     for module in MODULES {
-        let mut script = Command::new(root.join("tools/build.sh"));
+        let mut script = go::script(root, module);
         if std::env::var_os("GOCACHE").is_none() {
             script.env("GOCACHE", &once);
         }
-        let status = script.arg(module).stdout(Stdio::null()).status().context("run tools/build.sh")?;
-        ensure!(status.success(), "tools/build.sh {module}: {status} (its output is above)");
+        go::build(script)?;
     }
     match std::fs::remove_dir_all(&once) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

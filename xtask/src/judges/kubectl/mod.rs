@@ -24,6 +24,7 @@ mod session;
 mod tables;
 
 use super::{Bench, Judge, Verdict, Word, on_site};
+use crate::go;
 use crate::test;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -44,7 +45,7 @@ const READY_WITHIN: Duration = Duration::from_secs(1200);
 
 fn run(bench: &Bench) -> Result<Verdict> {
     build(bench.root)?;
-    let helm = built(bench.root, "helm")?.join("helm");
+    let helm = go::build(go::script(bench.root, "helm"))?.join("helm");
     let site = ControlPlane::start(bench)?;
     let mut session = Session::new(&bench.folder, &site.kubectl, &site.kubeconfig)?;
     install(bench.root, &helm, &mut session)?;
@@ -79,14 +80,6 @@ fn program(name: &str) -> Result<PathBuf> {
     let path = own.with_file_name(name);
     ensure!(path.is_file(), "{} is missing", path.display());
     Ok(path)
-}
-
-/// Programs that are built from pinned Go modules.
-fn built(root: &Path, module: &str) -> Result<PathBuf> {
-    let mut script = Command::new(root.join("tools/build.sh"));
-    let done = script.arg(module).stderr(Stdio::inherit()).output().context("run tools/build.sh")?;
-    ensure!(done.status.success(), "tools/build.sh {module}: {} (its output is above)", done.status);
-    Ok(PathBuf::from(String::from_utf8_lossy(&done.stdout).trim()))
 }
 
 /// Definitions and policies as a user installs them, without the programs.
