@@ -19,7 +19,7 @@ pub type Looker = (Work, Key);
 
 /// Its reconcile ends well only after it has found nothing to write, by all that is in the caches then.
 fn writes_until_settled(work: Work) -> bool {
-    matches!(work, Work::Machine | Work::VNic)
+    matches!(work, Work::Machine | Work::VNic | Work::Contact)
 }
 
 /// Writes in this future are that one's.
@@ -85,8 +85,8 @@ mod tests {
         cache.put(vnic("9"));
         assert_eq!(woken(&world, &cache, "9"), (1, 1), "nobody looked when it was written");
         let world = World::new(0);
-        let contact = (Work::Contact, ("team-a".to_owned(), "nic".to_owned()));
-        looking(contact, async { cache.put(vnic("10")) }).await;
+        let hold = (Work::Hold, ("team-a".to_owned(), "nic".to_owned()));
+        looking(hold, async { cache.put(vnic("10")) }).await;
         assert_eq!(woken(&world, &cache, "10"), (1, 1), "one that may end with what it wrote");
     }
 }

@@ -27,6 +27,7 @@ mod machine;
 mod memory;
 mod metrics;
 mod network;
+mod news;
 mod objects;
 mod orphans;
 mod placement;

@@ -3,10 +3,9 @@
 //! Of a thousand machines that come at once, each changes the inventory several times, and nearly all of it concerns servers that
 //! others have: a machine without a server is looked at again for what may give it one.
 
-use api::dpu::{DpuSpec, DpuStatus};
+use api::HardwareReport;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::attributes::BlockDevice;
-use api::{Dpu, HardwareReport};
 use runtime::queue::Key;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,9 +16,7 @@ pub struct Placement {
     waiting: Mutex<BTreeSet<Key>>,
     /// By the name of the Hardware: who is about to claim it.
     taken: Mutex<HashMap<String, Taker>>,
-    /// By name: what each Dpu said when those who look for a server were last woken for it.
-    dpus: Mutex<HashMap<String, Said>>,
-    /// By name: the block devices that each HardwareReport told of then.
+    /// By name: the block devices that each HardwareReport told of when those who look for a server were last woken for it.
     disks: Mutex<HashMap<String, Vec<BlockDevice>>>,
     /// By name: the MAC addresses that each Hardware had then.
     macs: Mutex<HashMap<String, Vec<String>>>,
@@ -29,15 +26,6 @@ struct Taker {
     machine: Key,
     /// Another machine would have tried this server.
     stands_in_the_way: bool,
-}
-
-/// All of a Dpu but what follows from the machine that its server has.
-#[derive(PartialEq)]
-struct Said {
-    generation: Option<i64>,
-    leaves: bool,
-    spec: DpuSpec,
-    status: Option<DpuStatus>,
 }
 
 impl Placement {
@@ -79,18 +67,8 @@ impl Placement {
         lock(&self.waiting).iter().cloned().collect()
     }
 
-    /// This Dpu says what it did not say before, to those who look for a server. `None`: there is no such Dpu any more.
-    pub(crate) fn is_news(&self, name: &str, dpu: Option<&Dpu>) -> bool {
-        let said = dpu.map(|dpu| Said {
-            generation: dpu.metadata.generation,
-            leaves: dpu.metadata.deletion_timestamp.is_some(),
-            spec: dpu.spec.clone(),
-            status: dpu.status.clone().map(|status| DpuStatus { allocatable: None, ..status }),
-        });
-        news(&self.dpus, name, said)
-    }
-
-    /// The same of the local disks of a server: its report changes with every stage of a boot, and what it tells of them hardly ever.
+    /// The local disks of this server are others than they were, to those who look for one: its report changes with every stage of a boot,
+    /// and what it tells of them hardly ever.
     pub(crate) fn are_news_of_disks(&self, name: &str, report: Option<&HardwareReport>) -> bool {
         let attributes = report.and_then(|report| report.status.as_ref()?.attributes.as_ref());
         let told = attributes.map(|attributes| attributes.block_devices.clone());
@@ -126,32 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::dpu::DpuCapacity;
     use api::report::{HardwareReportSpec, HardwareReportStatus};
-
-    fn dpu(change: impl FnOnce(&mut DpuStatus)) -> Dpu {
-        let mut dpu = Dpu::new("dpu-1", DpuSpec::default());
-        change(dpu.status.insert(DpuStatus::default()));
-        dpu
-    }
-
-    #[test]
-    fn a_disk_that_comes_is_no_news_to_those_who_look_for_a_server_and_all_else_is() {
-        let placement = Placement::default();
-        let is_news = |dpu: &Dpu| placement.is_news("dpu-1", Some(dpu));
-        assert!(is_news(&dpu(|_| {})));
-        assert!(!is_news(&dpu(|_| {})));
-        assert!(!is_news(&dpu(|status| status.allocatable = Some(DpuCapacity::default()))));
-        assert!(is_news(&dpu(|status| status.capacity = Some(DpuCapacity::default()))));
-        let mut assigned = dpu(|status| status.capacity = Some(DpuCapacity::default()));
-        assert!(!is_news(&assigned));
-        assigned.spec.approved = true;
-        assert!(is_news(&assigned));
-        assigned.metadata.generation = Some(2);
-        assert!(is_news(&assigned));
-        assert!(placement.is_news("dpu-1", None));
-        assert!(is_news(&assigned), "it is there again");
-    }
 
     #[test]
     fn a_stage_of_a_boot_is_no_news_to_those_who_look_for_a_server_and_a_disk_is() {

@@ -8,6 +8,7 @@ use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::liveness::Liveness;
 use crate::network::Pools;
 use crate::network::chassis::Told;
+use crate::news::News;
 use crate::objects::{InstallSeed, Objects};
 use crate::placement::Placement;
 use crate::snapshots::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot};
@@ -63,6 +64,7 @@ macro_rules! watched {
             queues: Queues,
             pub pools: Pools,
             pub placement: Placement,
+            pub(crate) news: News,
             pub told_of_chassis: Told,
             $($(#[$doc])* pub $field: Arc<Cache<$kind>>,)*
         }
@@ -71,8 +73,8 @@ macro_rules! watched {
             /// `nonce`: differs between any two processes.
             pub fn new(nonce: u64) -> Arc<Self> {
                 let (liveness, queues, pools) = (Liveness::new(), Queues::default(), Pools::default());
-                let (placement, told_of_chassis) = (Placement::default(), Told::default());
-                Arc::new(Self { nonce, liveness, queues, pools, placement, told_of_chassis, $($field: Cache::new(<$kind>::index),)* })
+                let (placement, news, told_of_chassis) = (Placement::default(), News::default(), Told::default());
+                Arc::new(Self { nonce, liveness, queues, pools, placement, news, told_of_chassis, $($field: Cache::new(<$kind>::index),)* })
             }
 
             /// Starts every watch. They end when the set is dropped.

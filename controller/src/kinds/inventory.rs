@@ -4,6 +4,7 @@ use super::{namespace_of, shares_mac};
 use crate::bmc::of_server;
 use crate::cache::key;
 use crate::index::IndexKey;
+use crate::news::OfDpu;
 use crate::objects::Objects;
 use crate::work::Work;
 use crate::world::{Kind, Namespaces, World};
@@ -42,9 +43,12 @@ impl Kind for Hardware {
     }
 
     fn wake(&self, world: &World) {
-        // Which BMC is read for a Dpu follows from the Hardware that the Dpu names.
         let name = self.metadata.name.as_deref().unwrap_or_default();
-        world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Self>("", name));
+        let own = world.hardware.get(namespace_of(&self.metadata), name);
+        // Which BMC is read for a Dpu follows from the Hardware that the Dpu names.
+        if world.news.of_hardware(name, own.clone()) {
+            world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Self>("", name));
+        }
         of_server(self).into_iter().for_each(|bmc| world.jobs_of(bmc));
         world.workflows_prepared_on(name);
         world.workflows_that_await(self);
@@ -52,7 +56,6 @@ impl Kind for Hardware {
         // Its report says whether it is approved; other reports may wait for its place, or for its MAC addresses.
         world.enrolment_of(namespace_of(&self.metadata), name);
         world.enrolments_of_strangers();
-        let own = world.hardware.get(namespace_of(&self.metadata), name);
         let has_other_macs = world.placement.are_news_of_macs(name, own.as_deref());
         let claimer = claimed_by(self);
         if let Some(uid) = claimer {
@@ -112,14 +115,18 @@ impl Kind for Dpu {
         hardware.chain(bmc).chain(unassigned).chain(namespace).chain(told.into_iter().flatten()).collect()
     }
 
-    /// The machine on its host. And for all but what follows from what that has attached: whose ports are there, and all that still look for one.
+    /// For all but what follows from what the machine on its host has attached: the Dpu itself, that machine, whose ports are there, and
+    /// all that still look for a server. That machine also when nothing is presented to the host any more.
     fn wake(&self, world: &World) {
-        world.look(Work::Dpu, key(&self.metadata));
-        world.machines_of_dpu(self);
         let name = self.metadata.name.as_deref().unwrap_or_default();
-        if !world.placement.is_news(name, world.dpus.get("", name).as_deref()) {
+        let news = world.news.of_dpu(name, world.dpus.get("", name));
+        if news != OfDpu::Nothing {
+            world.machines_of_dpu(self);
+        }
+        if news != OfDpu::Anything {
             return;
         }
+        world.look(Work::Dpu, key(&self.metadata));
         world.pods_on(name);
         world.pods_of_machine_on(self);
         world.vnics_shown_by(self);
