@@ -212,7 +212,11 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::BareMetalMachine;
+    use runtime::queue::{self, Next};
     use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     const MAC: &str = "52:54:00:00:00:01";
 
@@ -250,5 +254,72 @@ mod tests {
         assert!(!wakes(&world, "waits-on", &labelled));
         world.hardware.forget(&labelled.metadata);
         assert!(wakes(&world, "is-woken-again", &labelled), "it was deleted");
+    }
+    /// How often something of this kind of work was looked at since it was last asked.
+    struct Looks(Arc<AtomicUsize>);
+
+    impl Looks {
+        fn of(world: &World, work: Work) -> Self {
+            let count = Arc::new(AtomicUsize::new(0));
+            let (queue, looks) = (world.queue(work).clone(), count.clone());
+            tokio::spawn(queue::work(queue, 1, move |_| {
+                looks.fetch_add(1, Ordering::SeqCst);
+                std::future::ready(Next::Wait)
+            }));
+            Self(count)
+        }
+
+        /// Time is the test's own: it passes once nobody has anything to do.
+        async fn since(&self) -> usize {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.0.swap(0, Ordering::SeqCst)
+        }
+    }
+
+    /// A fence rests on whether the agent presents anything: see planner::writer, *FenceIsLifted*.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_dpu_has_room_for_wakes_its_machine_alone_and_only_with_the_first_disk_and_the_last() {
+        let world = World::new(0);
+        world.hardware.put(claimed(MAC, json!({})));
+        let mut machine = BareMetalMachine::new("bm-01", Default::default());
+        (machine.metadata.namespace, machine.metadata.uid) =
+            (Some("team-a".to_owned()), Some("its-machine".to_owned()));
+        world.machines.put(machine);
+        let (dpus, machines) = (Looks::of(&world, Work::Dpu), Looks::of(&world, Work::Machine));
+        let looks = async |free: u32| {
+            let room = |disks: u32| json!({"disks": disks, "nics": 8, "hotPlugPorts": 8});
+            let spec = json!({"hardwareRef": {"name": "claimed"}});
+            let status = json!({"capacity": room(8), "allocatable": room(free)});
+            let dpu = json!({"metadata": {"name": "dpu-1"}, "spec": spec, "status": status});
+            let dpu: Dpu = serde_json::from_value(dpu).expect("a Dpu");
+            world.dpus.put(dpu.clone());
+            dpu.wake(&world);
+            (dpus.since().await, machines.since().await)
+        };
+        assert_eq!(looks(8).await, (1, 1), "it is new");
+        for (free, of_machine) in [(7, 1), (6, 0), (7, 0), (8, 1), (8, 0)] {
+            assert_eq!(looks(free).await, (0, of_machine), "{free} are free");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_at_a_hardware_does_not_wake_its_dpu_and_another_bmc_does() {
+        let world = World::new(0);
+        let dpu = json!({"metadata": {"name": "dpu-1"}, "spec": {"hardwareRef": {"name": "claimed"}}});
+        world.dpus.put(serde_json::from_value(dpu).expect("a Dpu"));
+        let dpus = Looks::of(&world, Work::Dpu);
+        let looks = async |hardware: &Hardware| {
+            world.hardware.put(hardware.clone());
+            hardware.wake(&world);
+            dpus.since().await
+        };
+        let mut hardware = claimed(MAC, json!({}));
+        assert_eq!(looks(&hardware).await, 1, "it is new");
+        let annotations = hardware.metadata.annotations.get_or_insert_default();
+        annotations.insert(labels::BOOT_ORDER_BEFORE.to_owned(), "Boot0001".to_owned());
+        assert_eq!(looks(&hardware).await, 0);
+        hardware.spec.bmc_ref =
+            serde_json::from_value(json!({"kind": "Machine", "name": "bmc-1"})).expect("a reference");
+        assert_eq!(looks(&hardware).await, 1);
     }
 }
