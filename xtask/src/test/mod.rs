@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// Leave out format, clippy and the other checks
     #[arg(long)]
     no_checks: bool,
+    /// Build the tests of these packages with the profile of what ships
+    #[arg(long, requires = "package")]
+    release: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -43,9 +46,10 @@ pub(crate) struct Options {
 impl Options {
     /// The same choice for cargo.
     fn packages(&self) -> Vec<&str> {
+        let profile = self.release.then_some("--release");
         match self.package.as_slice() {
             [] => vec!["--workspace"],
-            packages => packages.iter().flat_map(|package| ["--package", package]).collect(),
+            packages => packages.iter().flat_map(|package| ["--package", package]).chain(profile).collect(),
         }
     }
 }
