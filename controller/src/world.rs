@@ -163,7 +163,7 @@ impl World {
         self.queues.of(work)
     }
 
-    /// Those that were told that no VNic of theirs can be on a chassis.
+    /// Those that were told that no VNic of theirs can be on a chassis, or that a host has its address.
     pub fn look_at_those_told_of_chassis(&self) {
         self.told_of_chassis.take().into_iter().for_each(|(work, key)| self.look(work, key));
     }

@@ -1,6 +1,7 @@
 //! Whether VNics can be on a Dpu's chassis: it is no other Dpu's, and has the physical networks of their Subnets.
 //!
-//! Who has been told that they cannot is looked at again when a chassis or a Dpu tells anything new; both are rare.
+//! Who has been told that they cannot is looked at again when a chassis or a Dpu tells anything new; both are rare. So is who has been told
+//! that a host has its address: that the host has it no more is told by the Dpu alone.
 
 use crate::Controller;
 use crate::index::IndexKey;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Told(Mutex<BTreeSet<(Work, Key)>>);
 
 impl Told {
-    fn add(&self, work: Work, key: &Key) {
+    pub(super) fn add(&self, work: Work, key: &Key) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((work, key.clone()));
     }
 

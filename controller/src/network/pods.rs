@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_secs(10);
 const TOLD: &str = "Event";
 
 /// Nodes are not watched: how often one is looked at that does not say which machine it is.
-const LOOK_AT_NODE: Duration = Duration::from_secs(5);
+const LOOK_AT_NODE: Duration = Duration::from_secs(2);
 
 /// `key`: no namespace, and the UID of a pod.
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {

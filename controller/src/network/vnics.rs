@@ -50,6 +50,9 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         let o = Observed { is_listed, ..gather(c, vnic).await? };
         let plan = plan(c, &o);
         if plan.actions.is_empty() {
+            if let Some(Reason::Waiting(Waiting::AddressShownElsewhere { .. })) = &plan.reason {
+                c.world.told_of_chassis.add(Work::VNic, key);
+            }
             let told = write(c, &o, &plan).await?;
             return Ok(Next::at(plan.wake_at).sooner(told));
         }

@@ -29,7 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Nobody tells a VNic what becomes of another DPU's orphans.
+/// For what no event of an orphan's Dpu tells: that the DPU is off, by its BMC.
 const EVERY: SignedDuration = SignedDuration::from_secs(5);
 
 /// Each may be carried out again and ends in the same state.

@@ -171,6 +171,17 @@ fn the_way_out_is_deleted_at_every_stage() {
 #[test]
 fn what_is_missing_is_said_at_once_and_what_was_missing_heals_at_once() {
     each(says_why::cases(), |case| {
-        simulate(async { says_why::one(&Simulation::start(1, seed(), Plan::None), case).await })
+        simulate(async { says_why::one(&mut Simulation::start(1, seed(), Plan::None), case).await })
     });
+}
+
+#[test]
+fn each_reason_of_the_network_has_a_case_or_is_named_as_one_without() {
+    let (all, told) = (says_why::of_network(), says_why::told());
+    let without = says_why::WITHOUT_CASE;
+    let forgotten = all.iter().filter(|name| !told.contains(name.as_str()) && !without.contains(&name.as_str()));
+    assert_eq!(forgotten.collect::<Vec<_>>(), Vec::<&String>::new(), "neither has it a case nor is it named");
+    for name in without {
+        assert!(all.contains(name) && !told.contains(name), "{name} has a case, or is no reason of the network");
+    }
 }

@@ -346,11 +346,19 @@ fn one_that_was_never_granted_or_whose_node_is_down_needs_no_agent() {
 #[test]
 fn what_a_pod_waits_for_is_said() {
     type Change = fn(&mut World);
-    let cases: [(Change, &str); 6] = [
+    let cases: [(Change, &str); 7] = [
         (|world| world.o.subnets.clear(), "SubnetMissing"),
         (|world| world.node(DpuType::Dpu), "NoAgentForPods"),
         (|world| world.o.dpus.clear(), "NoAgentForPods"),
         (|world| world.o.dpus[0].silent = true, "DpuSilent"),
+        (
+            |world| {
+                let status = Arc::make_mut(&mut world.o.dpus[0].dpu).status.as_mut().expect("told");
+                let no = ConditionStatus::False;
+                conditions::set(&mut status.conditions, READY, no, "SwitchFailed", "br-int is missing", None, NOW);
+            },
+            "DpuNotReady",
+        ),
         (
             |world| {
                 let wrong = [(labels::NETWORKS.to_owned(), "blue".to_owned())];

@@ -25,6 +25,7 @@ struct State {
     tokens: BTreeMap<String, Token>,
     number: u64,
     down: bool,
+    south_bound_down: bool,
     handles: Vec<Arc<Feed>>,
     /// Woken in the order in which they came, so that a simulation depends on its seed alone.
     chassis: Vec<Weak<Notify>>,
@@ -77,6 +78,13 @@ impl MemoryNorthBound {
     pub fn set_down(&self, down: bool) {
         let mut state = lock(&self.state);
         state.down = down;
+        state.tell(BTreeSet::new());
+    }
+
+    /// The same of the south-bound database alone. The chassis go on: nobody hears how far they are.
+    pub fn set_south_bound_down(&self, down: bool) {
+        let mut state = lock(&self.state);
+        state.south_bound_down = down;
         state.tell(BTreeSet::new());
     }
 
@@ -201,7 +209,7 @@ impl MemoryNorthBound {
 
     pub(super) fn numbers(&self) -> Result<BTreeMap<String, Option<u64>>, PortError> {
         let state = lock(&self.state);
-        reachable(state.down, "the south-bound database")?;
+        reachable(state.down || state.south_bound_down, "the south-bound database")?;
         // 0 is what a chassis tells that has just registered: no change was ever given that number.
         let number = |name: &String| {
             let number = state.stopped.get(name).map_or(state.number, |stopped| stopped.number);

@@ -14,7 +14,7 @@ pub struct MemorySouthBound {
 }
 
 impl MemorySouthBound {
-    /// Both databases are cut off together.
+    /// Whoever is cut off from that one is cut off from this one, too.
     pub fn of(north_bound: &MemoryNorthBound) -> Self {
         Self { north_bound: north_bound.clone(), told: north_bound.told() }
     }

@@ -1,10 +1,12 @@
 //! What is missing, or in the way, inside of a Vpc.
 
-use super::made::{at, beside, copy_of_dpu_1, costly, group, machine_with, mute, on_node, routed, subnet, vnic, vpc};
+use super::made::{
+    at, beside, copy_of_dpu_1, costly, group, machine_with, mute, on_node, routed, showing, subnet, vnic, vpc,
+};
 use super::{Case, Cure};
 use serde_json::json;
 
-pub(super) const CASES: [Case; 27] = [
+pub(super) const CASES: [Case; 28] = [
     Case {
         of: ("Subnet", "green"),
         made: || vec![subnet("green", "one", "10.30.0.0/24")],
@@ -205,5 +207,12 @@ pub(super) const CASES: [Case; 27] = [
         made: || vec![on_node("nic", "copy")],
         says: ("Programmed", "ChassisUnknown"),
         cure: Cure::Create(|| copy_of_dpu_1("another")),
+    },
+    // A host has the address by an attachment that no longer exists.
+    Case {
+        of: ("VNic", "nic"),
+        made: || vec![showing(&["10.20.0.200"]), at("nic", "10.20.0.200")],
+        says: ("AddressesAssigned", "AddressShownElsewhere"),
+        cure: Cure::Report(|| showing(&[])),
     },
 ];

@@ -117,6 +117,14 @@ pub(super) fn mute(name: &str) -> Value {
     object("Dpu", name, &json!({"type": "NIC"}))
 }
 
+/// The host of a DPU has a NIC with these addresses that nothing explains; without addresses it has none.
+pub(super) fn showing(addresses: &[&str]) -> Value {
+    let orphan = json!({"kind": "Nic", "uid": "lost", "epoch": 1, "addresses": addresses});
+    let mut dpu = mute("copy");
+    dpu["status"] = json!({"orphans": if addresses.is_empty() { vec![] } else { vec![orphan] }});
+    dpu
+}
+
 /// It is being deleted, for as long as it is used.
 pub(super) fn leaving(mut object: Value) -> Value {
     object["metadata"]["deletionTimestamp"] = json!("before");
