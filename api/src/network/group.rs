@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Vpc", type_ = "string", json_path = ".spec.vpc.name"),
     printcolumn(name = "Members", type_ = "integer", json_path = ".status.members"),
+    printcolumn(name = "Chassis", type_ = "string", json_path = ".status.chassis"),
     printcolumn(name = "InForce", type_ = "string", json_path = r#".status.conditions[?(@.type=="InForce")].status"#),
     printcolumn(
         name = "Ready",
@@ -178,6 +179,9 @@ pub struct SecurityGroupStatus {
     /// What one member costs its chassis: at most so many flows, for each rule its peers times what its ports are as masks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows_per_member: Option<u64>,
+    /// On how many chassis its rules are in force, and how many have a member: 3/3. Left out: they are being installed, or it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chassis: Option<String>,
     /// What OVN's north-bound database has of the SecurityGroup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programmed: Option<Programmed>,

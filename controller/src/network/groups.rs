@@ -11,7 +11,7 @@ use api::{SecurityGroup, VNic, labels};
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::rows::{self, Table};
-use planner::network::{admission, desired, flows, port};
+use planner::network::{admission, barrier, desired, flows, port};
 use planner::reason::{Blocked, Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
@@ -46,8 +46,11 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     }
     let rows = wanted.rows(c.network.site().unwrap_or_default());
     let acls = rows.iter().filter(|row| row.table == Table::Acl).count();
-    let own = flows.and_then(|_| members(uid(meta)).ok());
-    let counts = own.map(|own| json!({"members": own, "acls": acls, "flowsPerMember": flows}));
+    let own = flows.and_then(|_| c.network.members(uid(meta)).ok());
+    let counts = own.map(|own| {
+        let chassis = barrier::of_chassis((own.chassis.len(), own.chassis.len()));
+        json!({"members": own.count, "acls": acls, "flowsPerMember": flows, "chassis": chassis})
+    });
     let wanted = Wanted { rows: too_many.map_or(Ok(rows), Err), wrong, counts, chassis: None };
     let next = enforce(c, &c.world.groups, group.as_ref(), wanted).await?;
     Ok(match (next, wait) {

@@ -41,7 +41,7 @@ pub(super) trait Enforced: Object + Resource<Scope = NamespaceResourceScope> {
 
     fn programmed(&self) -> Option<&Programmed>;
 
-    /// What its status tells beside those.
+    /// What its status tells beside those. Only one that counts its members tells on how many chassis they are.
     fn counts(&self) -> Value;
 }
 
@@ -75,7 +75,10 @@ enforced! {
     Subnet: "Subnet '{}'", |_| json!({});
     SecurityGroup: "the rules of SecurityGroup '{}'", |group| {
         let status = group.status.clone().unwrap_or_default();
-        json!({"members": status.members, "acls": status.acls, "flowsPerMember": status.flows_per_member})
+        json!({
+            "members": status.members, "acls": status.acls, "flowsPerMember": status.flows_per_member,
+            "chassis": status.chassis,
+        })
     };
     NatGateway: "NatGateway '{}'", |_| json!({});
     FloatingIP: "FloatingIP '{}'", |_| json!({});
@@ -87,7 +90,7 @@ pub(super) struct Wanted {
     pub(super) rows: Result<Vec<Row>, Reason>,
     /// What is wrong although they are written.
     pub(super) wrong: Option<Reason>,
-    /// `None`: what is said of them stays.
+    /// As they are once it is in force. `None`: what is said of them stays.
     pub(super) counts: Option<Value>,
     /// Those that have to install them; `None`: those of the ports in the sets of its own row.
     pub(super) chassis: Option<BTreeSet<String>>,
@@ -170,7 +173,8 @@ async fn say_first<K: Enforced>(c: &Controller, cache: &Cache<K>, object: &K) ->
     let mut said = object.conditions().to_vec();
     let reason: Reason = Waiting::NotInForce { what: object.what() }.into();
     set(&mut said, IN_FORCE, Err(&reason), meta);
-    let status = Status { said, programmed: Some(Programmed { generation: meta.generation, ..Programmed::default() }) };
+    let programmed = Some(Programmed { generation: meta.generation, ..Programmed::default() });
+    let status = Status { said, programmed, chassis: Some(None) };
     status.write(c, cache, object, None).await
 }
 
@@ -232,8 +236,10 @@ fn judged<K: Enforced>(
             (Some(*number), Then::Settled(*chassis))
         }
     };
-    let programmed = Programmed { generation: meta.generation, nb_cfg: number, epoch: None };
-    Ok((Status { said, programmed: Some(programmed) }, then))
+    let programmed = Some(Programmed { generation: meta.generation, nb_cfg: number, epoch: None });
+    // What is in force stays so on a chassis that comes: how many there are is counted with the members.
+    let chassis = (!is_said).then(|| verdict.reached().map(barrier::of_chassis));
+    Ok((Status { said, programmed, chassis }, then))
 }
 
 /// Since when it is said that it is not in force.
@@ -255,6 +261,8 @@ fn set(said: &mut Vec<Condition>, type_: &str, how: Result<(), &Reason>, meta: &
 struct Status {
     said: Vec<Condition>,
     programmed: Option<Programmed>,
+    /// On how many chassis it is in force, where that is known; `None`: as it was counted.
+    chassis: Option<Option<String>>,
 }
 
 impl Status {
@@ -267,7 +275,8 @@ impl Status {
             set(&mut said, PROGRAMMED, Err(reason), meta);
             set(&mut said, IN_FORCE, Err(reason), meta);
         }
-        Self { said, programmed }
+        let chassis = (!conditions::is_true(&said, IN_FORCE)).then_some(None);
+        Self { said, programmed, chassis }
     }
 
     /// Says it if it is anything new.
@@ -279,7 +288,10 @@ impl Status {
         counts: Option<Value>,
     ) -> Result<(), Error> {
         let (meta, before) = (object.meta(), object.conditions());
-        let counts = counts.unwrap_or_else(|| object.counts());
+        let mut counts = counts.unwrap_or_else(|| object.counts());
+        if let (Some(told), Some(chassis)) = (counts.get_mut("chassis"), self.chassis) {
+            *told = json!(chassis);
+        }
         // A number that proves nothing any more must not stay; one that is new is written with the next condition.
         let is_numbered = |programmed| barrier::is_numbered(meta.generation, programmed);
         let takes_back = is_numbered(object.programmed()) && !is_numbered(self.programmed.as_ref());

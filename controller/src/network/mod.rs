@@ -47,15 +47,16 @@ use crate::error::Error;
 use crate::index::IndexKey;
 use crate::{Controller, clock, objects};
 use api::conditions::DELETABLE;
-use api::{VNic, Vpc};
+use api::{AddressHold, ProviderNetwork, VNic, Vpc};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
-use planner::network::ready;
+use planner::network::{provider, ready};
 use planner::reason::{Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The Subnet that a VNic names.
 pub(crate) fn subnet_of(vnic: &VNic) -> Key {
@@ -85,6 +86,17 @@ pub(crate) fn allowing(namespace: &str) -> IndexKey {
 /// What VNics of the Subnet are found by that may have addresses without a hold.
 pub(crate) fn unassigned(subnet: &Key) -> IndexKey {
     about(subnet, "unassigned")
+}
+
+/// The holds of an address, whoever has them. `of`, `network`: as for [`provider::hold_names`]; `all`: the ProviderNetworks that there are.
+fn holds_of(
+    c: &Controller,
+    (of, network): (&ObjectMeta, Option<&ProviderNetwork>),
+    all: &[Arc<ProviderNetwork>],
+    address: &str,
+) -> Vec<Arc<AddressHold>> {
+    let names = provider::hold_names(of, network, all.iter().map(AsRef::as_ref), address);
+    names.iter().filter_map(|name| c.world.address_holds.get("", name)).collect()
 }
 
 /// The chassis that have a port of the Vpc.

@@ -22,7 +22,11 @@ use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// How long a group may tell of fewer chassis than it is on.
+const COUNTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What OVN has of it.
 struct Written {
@@ -71,6 +75,7 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
                 // No event tells whoever grants it; where the answer was lost, the status does in a moment.
                 c.world.granters_of(own);
             }
+            tell_groups(c, &vnic, plan.epoch, &wanted);
             let programmed = Programmed { generation: vnic.metadata.generation, epoch: plan.epoch, nb_cfg: None };
             let chassis = wanted.binding.as_ref().map(|binding| binding.chassis.as_str());
             let (in_force, next) = in_force(c, &vnic, chassis, began)?;
@@ -83,6 +88,16 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
             }
             Err(error)
         }
+    }
+}
+
+/// Its groups tell on how many chassis they are, and no row of theirs changes by a port that is bound: they count once, for all that are bound
+/// meanwhile. Before the status says that it is: whoever dies in between tells them again.
+fn tell_groups(c: &Controller, vnic: &VNic, epoch: Option<u64>, port: &Port) {
+    let before = vnic.status.as_ref().and_then(|status| status.programmed.as_ref()?.epoch);
+    let groups = port.groups.iter().filter(|_| before != epoch);
+    for group in groups.flat_map(|group| c.world.groups.by(&IndexKey::uid(group))) {
+        c.world.queue(Work::SecurityGroup).add_after(key(&group.metadata), COUNTED_WITHIN);
     }
 }
 

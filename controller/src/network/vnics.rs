@@ -1,6 +1,6 @@
 //! One VNic: gather → plan → act → status, until there is nothing to do but wait.
 
-use super::{about, deleted, orphaned, subnet_of, unassigned};
+use super::{about, deleted, holds_of, orphaned, subnet_of, unassigned};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call, found};
@@ -91,12 +91,18 @@ async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
     let provider = subnet.as_ref().and_then(|subnet| subnet.spec.provider_network.as_ref());
     let provider = provider.and_then(|provider| world.provider_networks.get("", provider));
     let interests = addresses::interests(&vnic);
+    let networks = provider.as_ref().map(|_| world.provider_networks.all()).unwrap_or_default();
     let mut holds = world.address_holds.by(&IndexKey::owner(&own));
     if let Some(subnet) = &subnet {
-        for address in &interests {
-            let hold = provider::hold_name(&subnet.metadata, provider.as_deref(), address);
-            let hold = world.address_holds.get("", &hold);
-            holds.extend(hold.filter(|hold| hold.spec.owner.uid != own));
+        let of_interest = |address: &String| holds_of(c, (&subnet.metadata, provider.as_deref()), &networks, address);
+        let of_interest = interests.iter().flat_map(of_interest);
+        holds.extend(of_interest.filter(|hold| hold.spec.owner.uid != own));
+    }
+    if let Some(provider) = provider.as_deref().filter(|_| addresses::chooses(&vnic)) {
+        let beside = networks.iter().filter(|other| provider::is_beside(provider, other));
+        for other in beside.flat_map(|other| provider::held_for(other)) {
+            let held = world.address_holds.by(&IndexKey::owner(other));
+            holds.extend(held.into_iter().filter(|hold| hold.spec.owner.uid != own));
         }
     }
     let mut rivals: Vec<Arc<VNic>> = Vec::new();
@@ -109,12 +115,7 @@ async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
     }
     let refused = subnet.as_ref().and_then(|subnet| {
         let vpc = world.vpcs.get(&subnet_key.0, admission::vpc_of(subnet));
-        let refused = admission::refused(subnet, vpc.as_deref(), provider.as_deref());
-        // It may have been on the network before another one was known that comes first.
-        refused.or_else(|| {
-            let all = provider.as_ref().map(|_| world.provider_networks.all()).unwrap_or_default();
-            provider::overlaps(provider.as_deref()?, all.iter().map(AsRef::as_ref)).err()
-        })
+        admission::refused(subnet, vpc.as_deref(), provider.as_deref(), networks.iter().map(AsRef::as_ref))
     });
     let attachments = world.nics.by(&IndexKey::owner(&own));
     let orphans = crate::orphans::nics(c).await?;

@@ -176,7 +176,10 @@ fn choose(o: &Observed, subnet: &Subnet, pool: &Pool) -> (Vec<(String, Verdict)>
     }
     let own = uid(&o.vnic.metadata);
     let mac = macs(&o.vnic).into_iter().find(|mac| judge::mac_is_free(o, subnet, mac)).unwrap_or_default();
-    let closed: Vec<IpAddr> = judge::without_hold(o).filter_map(|address| address.parse().ok()).collect();
+    // Others of its VLAN hold what the pool of its Subnet does not know of.
+    let beside = o.holds.iter().filter(|hold| o.provider.is_some() && hold.spec.owner.uid != own);
+    let held = beside.filter_map(|hold| hold.spec.address.clone());
+    let closed: Vec<IpAddr> = judge::without_hold(o).chain(held).filter_map(|address| address.parse().ok()).collect();
     let on_vlan = o.provider.as_ref().map(|provider| without_closed(&subnet.spec, &provider.spec));
     let spec = on_vlan.as_ref().unwrap_or(&subnet.spec);
     for network in cidr::networks(&subnet.spec) {

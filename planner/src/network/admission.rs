@@ -48,13 +48,19 @@ pub fn admit(vpc: &Vpc, subnet: &Subnet) -> Result<Option<Vec<AdmittedSubnet>>, 
 }
 
 /// Why nobody gets an address of the Subnet: another one may have it, of the same Vpc or on the same ProviderNetwork. An admission lasts as
-/// long as the Subnet, so a copy of some time ago that knows of it is good enough.
-pub fn refused(subnet: &Subnet, vpc: Option<&Vpc>, provider: Option<&ProviderNetwork>) -> Option<Reason> {
+/// long as the Subnet, so a copy of some time ago that knows of it is good enough. `all`: the ProviderNetworks that there are: the Subnet may
+/// have been on its own before another one was known that comes first.
+pub fn refused<'a>(
+    subnet: &Subnet,
+    vpc: Option<&Vpc>,
+    provider: Option<&ProviderNetwork>,
+    all: impl IntoIterator<Item = &'a ProviderNetwork>,
+) -> Option<Reason> {
     let in_vpc = vpc.is_some_and(|vpc| matches!(admit(vpc, subnet), Ok(None)));
     let holder = provider.and_then(provider::holder);
     let on_vlan = subnet.spec.provider_network.is_none() || holder.is_some_and(|one| one.uid == uid(&subnet.metadata));
     if in_vpc && on_vlan {
-        return None;
+        return provider.and_then(|network| provider::overlaps(network, all).err());
     }
     let said = subnet.status.as_ref().and_then(|status| conditions::get(&status.conditions, READY));
     let message = said.filter(|said| said.status == "False").map(|said| said.message.clone());
@@ -117,6 +123,40 @@ mod tests {
         assert_eq!(admit(&grown, &subnet("six", "fd00:20::/56")).expect_err("in both").name(), "CidrOverlaps");
         assert_eq!(dismiss(&vpc, "uid-blue"), Some(vec![]));
         assert_eq!(dismiss(&vpc, "uid-green"), None);
+    }
+
+    #[test]
+    fn nobody_gets_an_address_of_a_subnet_that_may_overlap_another() {
+        let vpc = Vpc::new("default", Default::default());
+        let why = |subnet: &Subnet, vpc: Option<&Vpc>, own: Option<&ProviderNetwork>, all: &[ProviderNetwork]| {
+            refused(subnet, vpc, own, all).map(|reason| reason.name())
+        };
+        let blue = subnet("blue", "10.20.0.0/24");
+        assert_eq!(why(&blue, None, None, &[]), Some("SubnetNotReady"), "nobody knows of its Vpc");
+        assert_eq!(why(&blue, Some(&vpc), None, &[]), Some("SubnetNotReady"), "the Vpc has not admitted it");
+        let admitting = |subnet: &Subnet| with(vpc.clone(), admit(&vpc, subnet).expect("alone").expect("a change"));
+        assert_eq!(why(&blue, Some(&admitting(&blue)), None, &[]), None);
+
+        let network = |name: &str, second: u8| -> ProviderNetwork {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")},
+                "spec": {"physicalNetwork": "physnet1", "cidr": "203.0.113.0/24"},
+            }))
+            .expect("a ProviderNetwork")
+        };
+        let mut hosts = subnet("hosts", "203.0.113.0/24");
+        hosts.spec.provider_network = Some("dc".to_owned());
+        let vpc = admitting(&hosts);
+        let mut dc = network("dc", 1);
+        assert_eq!(why(&hosts, Some(&vpc), None, &[]), Some("SubnetNotReady"), "nobody knows of its ProviderNetwork");
+        assert_eq!(why(&hosts, Some(&vpc), Some(&dc), &[]), Some("SubnetNotReady"), "that does not have it");
+        dc.status = serde_json::from_value(serde_json::json!({
+            "subnet": {"namespace": "", "name": "hosts", "uid": "uid-hosts"},
+        }))
+        .expect("a status");
+        assert_eq!(why(&hosts, Some(&vpc), Some(&dc), &[dc.clone(), network("later", 2)]), None);
+        let overlaps = why(&hosts, Some(&vpc), Some(&dc), &[dc.clone(), network("first", 0)]);
+        assert_eq!(overlaps, Some("ProviderNetworkOverlaps"), "another one of the VLAN was there first");
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub struct Observed {
     pub provider: Option<Arc<ProviderNetwork>>,
     /// Why the Subnet gives no address ([`super::admission::refused`]).
     pub refused: Option<Reason>,
-    /// Of this VNic, and of its [`interests`], whoever has them.
+    /// Of this VNic, and of its [`interests`], whoever has them, by whichever name ([`super::provider::hold_names`]); where it asks for no
+    /// address also those of other ProviderNetworks of its VLAN.
     pub holds: Vec<Arc<AddressHold>>,
     /// Other VNics of the Subnet that have or ask for one of its [`interests`]; where it asks for no address also those that
     /// [`runs_unassigned`].

@@ -58,6 +58,24 @@ pub enum Verdict {
     InForce { number: u64, chassis: usize },
 }
 
+impl Verdict {
+    /// On how many chassis it is in force, and of how many. `None`: it is being installed, or that is not known.
+    pub fn reached(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::InForce { chassis, .. } => Some((*chassis, *chassis)),
+            Self::Lags { reason: Reason::Waiting(Waiting::ChassisUnresponsive { reached, all, .. }), .. } => {
+                Some((*reached, *all))
+            }
+            Self::Ask(_) | Self::Lags { .. } => None,
+        }
+    }
+}
+
+/// As a status tells it.
+pub fn of_chassis((reached, all): (usize, usize)) -> String {
+    format!("{reached}/{all}")
+}
+
 /// The rows of this generation are in force by what the status says, and nothing was committed since.
 pub fn is_said(generation: Option<i64>, conditions: &[Condition]) -> bool {
     conditions::get(conditions, IN_FORCE)

@@ -68,7 +68,12 @@ fn hold<'a>(o: &'a Observed, subnet: &Subnet, address: &str) -> Option<&'a Arc<A
         let same = there.spec.subnet.uid == uid(&subnet.metadata) && there.spec.held() == canonical(address);
         same && there.spec.owner.uid == uid(&o.vnic.metadata)
     };
-    o.holds.iter().find(|there| name(&there.metadata) == hold || (is_unknown && own(there)))
+    let by_name = o.holds.iter().find(|there| name(&there.metadata) == hold || (is_unknown && own(there)));
+    // Of a VLAN, by the name that the hold had before (`provider::hold_names`). One of its own is none: it gets another one.
+    let before = |there: &&Arc<AddressHold>| {
+        there.spec.held() == canonical(address) && there.spec.owner.uid != uid(&o.vnic.metadata)
+    };
+    by_name.or_else(|| o.holds.iter().filter(|_| o.provider.is_some()).find(before))
 }
 
 /// What the Subnet, and the ProviderNetwork that it is on, say of the address.

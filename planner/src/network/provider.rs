@@ -15,7 +15,7 @@ use api::network::{ProviderNetworkSpec, SubnetReference, SubnetSpec};
 use api::{AddressHold, ProviderNetwork, Subnet, names};
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// The ProviderNetwork's networks, each with the data centre's router in it.
@@ -42,6 +42,33 @@ pub fn hold_name(of: &ObjectMeta, network: Option<&ProviderNetwork>, held: &str)
     let tag = vlan.tag.map(|tag| tag.to_string()).unwrap_or_default();
     // No UID has a slash.
     names::address_hold(&format!("{}/{tag}", vlan.physical_network), held)
+}
+
+/// What the AddressHold of an address may be called: as [`hold_name`] has it, which is what decides, and on a VLAN also as a version had it
+/// for which addresses were of a Subnet or a ProviderNetwork alone. Whoever had a hold by such a name has the address, and gets one by the
+/// present name after the upgrade: until then somebody else could. `all`: the ProviderNetworks that there are.
+pub fn hold_names<'a>(
+    of: &ObjectMeta,
+    network: Option<&ProviderNetwork>,
+    all: impl IntoIterator<Item = &'a ProviderNetwork>,
+    held: &str,
+) -> BTreeSet<String> {
+    let mut every = BTreeSet::from([hold_name(of, network, held)]);
+    if let Some(network) = network {
+        let on_vlan = all.into_iter().filter(|other| vlan(other) == vlan(network));
+        every.extend(on_vlan.flat_map(held_for).chain([uid(of)]).map(|uid| names::address_hold(uid, held)));
+    }
+    every
+}
+
+/// Of which UIDs the holds of its addresses are: itself, and the Subnet that is on it.
+pub fn held_for(network: &ProviderNetwork) -> impl Iterator<Item = &str> {
+    [uid(&network.metadata)].into_iter().chain(holder(network).map(|subnet| subnet.uid.as_str()))
+}
+
+/// How many addresses these holds are of: of one address there may be two, by either name.
+pub fn used<'a>(holds: impl IntoIterator<Item = &'a AddressHold>) -> usize {
+    holds.into_iter().map(|hold| hold.spec.held()).collect::<BTreeSet<_>>().len()
 }
 
 /// What is said of the hold of a NatGateway or a FloatingIP to whoever asks for the address too.
@@ -160,7 +187,7 @@ pub(super) fn reserved(network: &ProviderNetwork, address: &str) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::network::ProviderNetworkStatus;
+    use api::network::{AddressHoldSpec, ProviderNetworkStatus};
     use serde_json::json;
 
     fn network() -> ProviderNetwork {
@@ -246,6 +273,35 @@ mod tests {
         assert_ne!(hold_name(&subnet.metadata, None, "203.0.113.7"), names[0], "a Subnet of a Vpc alone");
         other.spec.vlan = None;
         assert_ne!(hold_name(&other.metadata, Some(&other), "203.0.113.7"), names[0], "another VLAN");
+    }
+
+    #[test]
+    fn an_address_may_have_a_hold_by_the_name_that_it_had_before() {
+        let (mut one, mut other, mut third) = (network(), network(), network());
+        for (network, uid) in [(&mut one, "one"), (&mut other, "other"), (&mut third, "third")] {
+            network.metadata.uid = Some(uid.to_owned());
+        }
+        third.spec.vlan = Some(101);
+        let there = SubnetReference { uid: "hosts".to_owned(), ..SubnetReference::default() };
+        other.status = Some(ProviderNetworkStatus { subnet: Some(there), ..ProviderNetworkStatus::default() });
+        let own = subnet("own", "203.0.113.0/24");
+        let all = [one.clone(), other, third];
+        let names = hold_names(&own.metadata, Some(&one), &all, "203.0.113.7");
+        let mut wanted = BTreeSet::from([hold_name(&own.metadata, Some(&one), "203.0.113.7")]);
+        wanted.extend(["own", "one", "other", "hosts"].map(|uid| names::address_hold(uid, "203.0.113.7")));
+        assert_eq!(names, wanted, "none of another VLAN");
+        let alone = hold_names(&own.metadata, None, &all, "203.0.113.7");
+        assert_eq!(alone, BTreeSet::from([names::address_hold("own", "203.0.113.7")]), "a Subnet of a Vpc alone");
+    }
+
+    #[test]
+    fn an_address_with_two_holds_is_one() {
+        let hold = |name: &str, address: &str| {
+            let spec = AddressHoldSpec { address: Some(address.to_owned()), ..AddressHoldSpec::default() };
+            AddressHold::new(name, spec)
+        };
+        let all = [hold("before", "203.0.113.7"), hold("now", "203.0.113.7"), hold("other", "203.0.113.8")];
+        assert_eq!((used(&all), used(&[])), (2, 0));
     }
 
     #[test]

@@ -183,6 +183,12 @@ fn open_port(s: &Simulation, port: u16) {
     });
 }
 
+/// On how many chassis its rules are in force.
+fn tells_chassis(s: &Simulation, chassis: &str) -> bool {
+    let group = s.scene.server.get(GROUPS, USER, DEFAULT).unwrap_or_default();
+    group["status"]["chassis"] == chassis
+}
+
 /// A chassis does not answer while a group changes; then the database is put back to a time before the change.
 pub async fn chassis_dead(s: &Simulation) -> Result<(), String> {
     life::create(s, "bm-01", 7).await?;
@@ -190,7 +196,8 @@ pub async fn chassis_dead(s: &Simulation) -> Result<(), String> {
     s.until("the group has its members, and is in force", |s| {
         let group = s.scene.server.get(GROUPS, USER, DEFAULT).unwrap_or_default();
         let counted = group["status"]["members"] == 2 && group["status"]["acls"] == 4 && is_ready(s, GROUPS, DEFAULT);
-        counted && is_in_force(s, GROUPS, DEFAULT) && is_in_force(s, SUBNETS, "blue")
+        let told = counted && tells_chassis(s, "2/2") && is_in_force(s, GROUPS, DEFAULT);
+        told && is_in_force(s, SUBNETS, "blue")
     })
     .await?;
     let backup = s.scene.north_bound.backup();
@@ -200,7 +207,8 @@ pub async fn chassis_dead(s: &Simulation) -> Result<(), String> {
     let names = format!("1 of 2 chassis; chassis '{dead}' is unresponsive");
     s.until("the chassis is named", |s| {
         let group = s.scene.server.get(GROUPS, USER, DEFAULT).unwrap_or_default();
-        says(s, GROUPS, DEFAULT, "InForce", "ChassisUnresponsive") && group.to_string().contains(&names)
+        let told = says(s, GROUPS, DEFAULT, "InForce", "ChassisUnresponsive") && tells_chassis(s, "1/2");
+        told && group.to_string().contains(&names)
     })
     .await?;
     if condition(&s.scene.server.get(GROUPS, USER, DEFAULT).unwrap_or_default(), "Programmed") != "True" {
@@ -211,7 +219,7 @@ pub async fn chassis_dead(s: &Simulation) -> Result<(), String> {
         return Err(format!("a dead chassis has it in force\n{}", s.story()));
     }
     s.scene.north_bound.stop_chassis(&dead, false);
-    s.until("the chassis has it", |s| is_in_force(s, GROUPS, DEFAULT)).await?;
+    s.until("the chassis has it", |s| is_in_force(s, GROUPS, DEFAULT) && tells_chassis(s, "2/2")).await?;
     let acls = |s: &Simulation| s.scene.north_bound.rows().iter().filter(|row| row.table == Table::Acl).count();
     let before = acls(s);
     s.scene.north_bound.restore(backup);

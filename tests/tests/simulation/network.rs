@@ -160,6 +160,19 @@ fn of_two_provider_networks_made_within_a_second_one_gives_an_address() {
 }
 
 #[test]
+fn an_address_of_a_vlan_is_given_once_at_an_upgrade_too() {
+    let reversed = Cell::new(0);
+    each([["one", "two"], ["two", "one"]].into_iter(), |names| {
+        simulate(async {
+            let mut s = Simulation::start(1, seed(), Plan::None);
+            reversed.set(reversed.get() + usize::from(vlan::upgraded(&mut s, *names).await?));
+            Ok(())
+        })
+    });
+    assert_eq!(reversed.get(), 1, "of two names either is the younger one's once");
+}
+
+#[test]
 fn the_way_out_is_deleted_at_every_stage() {
     each(sample(110, 22), |at| {
         let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };

@@ -11,7 +11,7 @@ pub(crate) mod floating;
 pub(crate) mod gateway;
 pub(crate) mod provider;
 
-use super::{sweep, vnics};
+use super::{holds_of, sweep, vnics};
 use crate::Controller;
 use crate::cache::Object;
 use crate::error::{Error, call, found};
@@ -23,7 +23,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::outside::{self, Kind};
-use planner::network::provider::{admits, hold_name};
+use planner::network::provider::admits;
 use planner::reason::{Blocked, Reason};
 use runtime::queue::Key;
 use std::net::IpAddr;
@@ -102,8 +102,8 @@ async fn choose(
     if let Some(reason) = leaving(network) {
         return Ok(Err(reason));
     }
-    let name_of = |address: &str| hold_name(&network.metadata, Some(network), address);
-    let is_taken = |address: &str| c.world.address_holds.get("", &name_of(address)).is_some();
+    let all = c.world.provider_networks.all();
+    let is_taken = |address: &str| !holds_of(c, (&network.metadata, Some(network)), &all, address).is_empty();
     for _ in 0..ATTEMPTS {
         let address = match outside::choose(network, v4, is_taken) {
             Ok(address) => address.to_string(),
@@ -138,6 +138,11 @@ async fn hold(
         None => {
             if let Some(reason) = leaving(network) {
                 return Ok(Some(reason));
+            }
+            let all = c.world.provider_networks.all();
+            let others = holds_of(c, (&network.metadata, Some(network)), &all, address);
+            if let Some(other) = others.iter().find(|there| there.spec.owner.uid != owner.uid) {
+                return Ok(Some(outside::taken(other)));
             }
             confirm(c, network).await?;
             sweep::before_a_hold(c).await?;

@@ -66,7 +66,7 @@ async fn say(
 ) -> Result<(), Error> {
     let meta = &network.metadata;
     let before = network.status.clone().unwrap_or_default();
-    let used = c.world.address_holds.by(&IndexKey::owner(uid(meta))).len();
+    let used = provider::used(c.world.address_holds.by(&IndexKey::owner(uid(meta))).iter().map(AsRef::as_ref));
     let (mut conditions, mut new) = (before.conditions.clone(), None);
     for (type_, reason) in said {
         if let Some(changed) = ready::say(&conditions, type_, reason.as_ref(), meta, clock::now()) {

@@ -1,7 +1,8 @@
 //! InForce is never said too early: a site with chassis that stop and go on, a database that is changed by hand and put back, a
 //! controller that is killed between any two of its steps.
 
-use crate::network::barrier::{Known, Observed, PATIENCE, Verdict, above, is_numbered, is_said, judge};
+use crate::network::barrier::{Known, Observed, PATIENCE, Verdict, above, is_numbered, is_said, judge, of_chassis};
+use crate::reason::Waiting;
 use api::conditions::{self, ConditionStatus, IN_FORCE};
 use api::network::Programmed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -261,6 +262,19 @@ fn a_chassis_that_does_not_answer_is_named() {
     assert!(told(2, PATIENCE).contains("10 of 12 chassis; chassis 'dpu-11', 'dpu-12' are unresponsive"));
     assert!(told(5, PATIENCE).contains("chassis 'dpu-08', 'dpu-09', 'dpu-10' and 2 more are unresponsive"));
     assert_eq!(told(0, PATIENCE), "InForce { number: 7, chassis: 12 }");
+}
+
+#[test]
+fn on_how_many_chassis_it_is_in_force_is_told_once_that_is_known() {
+    let told = |verdict: Verdict| verdict.reached().map(of_chassis);
+    let lags = |reason: Waiting| Verdict::Lags { number: 7, reason: reason.into() };
+    assert_eq!(told(Verdict::InForce { number: 7, chassis: 3 }).as_deref(), Some("3/3"));
+    let unresponsive = Waiting::ChassisUnresponsive { reached: 2, all: 3, chassis: "'c' is".to_owned() };
+    assert_eq!(told(lags(unresponsive)).as_deref(), Some("2/3"));
+    let installing = || Waiting::NotInForce { what: "the rules".to_owned() };
+    assert_eq!(told(lags(installing())), None);
+    assert_eq!(told(lags(Waiting::SouthBoundUnreachable { message: "no".to_owned() })), None);
+    assert_eq!(told(Verdict::Ask(installing().into())), None);
 }
 
 #[test]

@@ -9,4 +9,5 @@ mod port;
 mod properties;
 mod routes;
 mod trace;
+mod vlan;
 mod world;

@@ -46,6 +46,6 @@ fn read(folder: &Path, all: &mut BTreeSet<String>) {
 fn named(text: &str) -> impl Iterator<Item = &str> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let sets = ["Waiting::", "Blocked::", "Failed::"];
-    let behind = sets.into_iter().flat_map(|set| code.split(set).skip(1));
+    let behind = sets.into_iter().flat_map(move |set| code.split(set).skip(1));
     behind.map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default())
 }

@@ -12,13 +12,16 @@ const WIDTH: usize = 80;
 const DISCOVERED: &str = "discovery-52-54-00-88-00-07";
 const UID: &str = "0d7e1f52-6b1c-4f0e-9d5c-3f2b8a7c1e55";
 
+/// As long as names are that somebody thinks of.
+const GROUP: &str = "web-servers-of-team-blue";
+
 /// The attachment that later steps use.
 pub(super) fn disk_attachment() -> String {
     names::attachment(UID, "bm-01", "root")
 }
 
 pub(super) fn run(session: &mut Session) -> Result<()> {
-    for object in objects() {
+    for object in objects().into_iter().chain(network()) {
         create(session, object);
     }
     let machines = ["get", "bmm"];
@@ -43,6 +46,8 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     );
     shows(session, "get ah", &["get", "ah"], &["ah-", "blue", "10.20.0.9", "shared-nic"]);
     shows(session, "get subnet", &["get", "subnet"], &["blue", "10.20.0.0/24"]);
+    shows(session, "get vpc", &["get", "vpc"], &["team-network", "True"]);
+    shows(session, "get sg", &["get", "sg"], &[GROUP, "team-network", "12", "10/12", "False"]);
     shows(session, "get hardware", &["get", "hardware", "-n", "metalplane-inventory"], &["rack1-u07"]);
     shows(session, "get msnap", &["get", "msnap"], &["before-upgrade", "bm-01", "False", "SeveralDisksRun"]);
     shows(session, "get mrestore", &["get", "mrestore"], &["back", "bm-01", "before-upgrade", "Succeeded"]);
@@ -56,6 +61,8 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
         "nicattachment",
         "vnic",
         "subnet",
+        "vpc",
+        "securitygroup",
         "machinesnapshot",
         "machinerestore",
         "machinemigration",
@@ -109,6 +116,18 @@ fn narrow(said: &Said) -> Result<(), String> {
 pub(super) fn condition(type_: &str, status: &str, reason: &str) -> Value {
     let at = "2026-01-01T00:00:00Z";
     json!({"type": type_, "status": status, "reason": reason, "message": "as it is", "lastTransitionTime": at})
+}
+
+fn network() -> [Value; 2] {
+    let (api, namespace, vpc) = ("metalplane.io/v1alpha1", "default", "team-network");
+    [
+        json!({"apiVersion": api, "kind": "Vpc", "metadata": {"name": vpc, "namespace": namespace}, "spec": {},
+            "status": {"conditions": [condition("Ready", "True", "Programmed")]}}),
+        json!({"apiVersion": api, "kind": "SecurityGroup", "metadata": {"name": GROUP, "namespace": namespace},
+            "spec": {"vpc": {"name": vpc}},
+            "status": {"members": 12, "acls": 40, "chassis": "10/12",
+                "conditions": [condition("InForce", "False", "ChassisUnresponsive")]}}),
+    ]
 }
 
 fn objects() -> Vec<Value> {
