@@ -56,7 +56,8 @@ pub fn hold_names<'a>(
     let mut every = BTreeSet::from([hold_name(of, network, held)]);
     if let Some(network) = network {
         let on_vlan = all.into_iter().filter(|other| vlan(other) == vlan(network));
-        every.extend(on_vlan.flat_map(held_for).chain([uid(of)]).map(|uid| names::address_hold(uid, held)));
+        every.extend(on_vlan.flat_map(held_for).map(|uid| names::address_hold(uid, held)));
+        every.insert(names::address_hold(uid(of), held));
     }
     every
 }
