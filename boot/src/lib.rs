@@ -95,7 +95,7 @@ async fn serve(args: &Args, service: &Service, work: Work, answers: Answers, rea
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
     // Whoever is told that it is ready is heard.
     ready.store(true, Ordering::Relaxed);
-    let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots: boots.clone() };
+    let web = http::Server { world: world.clone(), seeds: seeds.clone(), boots: boots.clone() };
     // Tasks of their own, each run where its packet is seen: a client of TFTP waits for every block.
     let mut packets = JoinSet::new();
     if let Some(heard) = heard {

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::dhcp::{self, Answers};
 use crate::files::Files;
 use crate::grpc::{self, Arrived, Wire};
-use crate::http::{Boots, Reply, route};
+use crate::http::{Boots, Reply, asked};
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::origin::Origins;
@@ -93,9 +93,8 @@ impl Service {
     }
 
     /// What a path of HTTP is to whoever asks for it now.
-    pub fn route(&self, path: &str) -> Reply {
-        let directory = self.world.directory().borrow().clone();
-        route(&directory, &self.boots, path)
+    pub async fn route(&self, path: &str) -> Reply {
+        asked(&self.world, &self.boots, path).await
     }
 
     /// Serves agents, until no more streams can come.

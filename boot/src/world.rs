@@ -11,7 +11,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
-use planner::netboot::Directory;
+use planner::netboot::{Directory, on_record};
 use runtime::{change, patience::Patience, unreadable::Unreadable};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -94,6 +94,19 @@ impl World {
     /// As the API server has it now, not as the watch told: an answer to an agent rests on it.
     pub async fn read(&self, name: &str) -> kube::Result<Option<Workflow>> {
         self.api().get_opt(name).await
+    }
+
+    /// One server as the API server has it now: its Hardware, and the Workflow that is on record there. Its other Workflows are as the watch told.
+    pub async fn newest(&self, hardware: &str) -> kube::Result<Directory> {
+        let api = Api::<Hardware>::namespaced(self.client.clone(), &self.namespace);
+        let Some(newest) = api.get_opt(hardware).await? else { return Ok(Directory::default()) };
+        let mut workflows = self.workflows();
+        workflows.retain(|known| known.spec.hardware_ref.as_deref() == Some(hardware));
+        if let Some(name) = on_record(&newest) {
+            workflows.retain(|known| known.metadata.name.as_ref() != Some(&name));
+            workflows.extend(self.read(&name).await?.map(Arc::new));
+        }
+        Ok(Directory::new(vec![Arc::new(newest)]).with_workflows(&workflows))
     }
 
     /// `false`: the Workflow is another one by now; it has to be read and decided again.

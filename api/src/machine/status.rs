@@ -110,7 +110,8 @@ pub struct PowerStatus {
     /// How often that was done since the last start from the boot disk.
     #[serde(default, skip_serializing_if = "crate::dpu::is_zero")]
     pub setup_starts: u32,
-    /// How often the host was powered off because the agent of the Workflow in startedFor was no longer heard.
+    /// How often the host was powered off because the agent of the Workflow in startedFor was no longer heard, or reset because that agent was heard long
+    /// after the Workflow had ended.
     #[serde(default, skip_serializing_if = "crate::dpu::is_zero")]
     pub agent_resets: u32,
 }

@@ -8,13 +8,14 @@ mod range;
 mod remote;
 mod routes;
 
-pub use routes::{Reply, route};
+pub use routes::{Reply, asked, route};
 
 use crate::files::{Files, Program};
 use crate::origin::Origins;
 use crate::reports::{self, Eyes};
 use crate::script;
 use crate::seeds::Seeds;
+use crate::world::World;
 use api::report::HeardBy;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
@@ -22,7 +23,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
-use planner::netboot::Directory;
 use proto::argument_area::{self as area, Places};
 use range::{heads, part};
 use std::io::SeekFrom;
@@ -30,13 +30,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
-use tokio::sync::watch;
 
 /// Read at once of a file.
 const CHUNK: u64 = 256 << 10;
 
 pub struct Server {
-    pub directory: watch::Receiver<Arc<Directory>>,
+    pub world: Arc<World>,
     pub seeds: Arc<Seeds>,
     pub boots: Arc<Boots>,
 }
@@ -71,7 +70,7 @@ async fn handle(
         return answer(StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD".to_owned())], Body::empty());
     }
     let path = request.uri().path();
-    let directory = server.directory.borrow().clone();
+    let directory = server.world.directory().borrow().clone();
     let told = metadata::reply((&directory, &server.seeds), path, request.headers(), from.ip()).await;
     if let Some(Reply::Told(_)) = &told
         && let Ok(subject) = directory.by_address(from.ip())
@@ -79,7 +78,10 @@ async fn handle(
     {
         server.boots.eyes.saw(&subject, sight);
     }
-    let reply = told.unwrap_or_else(|| route(&directory, &server.boots, path));
+    let reply = match told {
+        Some(told) => told,
+        None => asked(&server.world, &server.boots, path).await,
+    };
     let head = method == Method::HEAD;
     tracing::debug!(path, "asked by HTTP");
     match reply {

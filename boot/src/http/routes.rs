@@ -4,6 +4,7 @@ use super::Boots;
 use crate::files::{Program, mac_of_path};
 use crate::origin;
 use crate::script;
+use crate::world::World;
 use api::report::NetbootStage;
 use http::StatusCode;
 use planner::netboot::report::Sight;
@@ -29,6 +30,22 @@ pub enum Reply {
     },
     /// With what its reader is told.
     Refused(StatusCode, String),
+}
+
+/// As [`route`], and a script by what the API server has now: by an old copy a server whose installation has just ended would boot the installer
+/// once more, and one whose installation has just begun its disk. Where that cannot be read, the copy is all that is known.
+pub async fn asked(world: &World, server: &Boots, path: &str) -> Reply {
+    let directory = world.directory().borrow().clone();
+    let mac = path.strip_prefix("/ipxe/script/").and_then(|rest| rest.split('/').next()).map(mac_of_path);
+    let subject = mac.as_ref().and_then(|mac| directory.by_mac(mac).ok());
+    let name = subject.and_then(|subject| subject.hardware.metadata.name.clone());
+    let newest = match name {
+        Some(name) => {
+            world.newest(&name).await.inspect_err(|error| tracing::warn!(name, %error, "the newest Hardware")).ok()
+        }
+        None => None,
+    };
+    route(newest.as_ref().unwrap_or(&directory), server, path)
 }
 
 /// `/ipxe/script/<MAC>/auto.ipxe`, `/ipxe/binary/<MAC>/<program>`, `/osie/<MAC>/<file>`, `/iso/<MAC>/<file>.iso`, `/healthz`.

@@ -74,8 +74,9 @@ pub struct PowerOrder {
     pub into_setup: bool,
     /// By what the BMC is asked to boot the host from the network, in this start or in the next one.
     pub netboot_by: Option<String>,
-    /// The agent of the Workflow for which the host was started is no longer heard: that is why this powers the host off.
-    pub agent_lost: bool,
+    /// The agent of the Workflow for which the host was started is no longer heard, or is heard long after that Workflow has ended: that is why this
+    /// powers the host off, or resets it.
+    pub for_agent: bool,
 }
 
 impl PowerOrder {
@@ -90,7 +91,7 @@ impl PowerOrder {
             booted_elsewhere: false,
             into_setup: false,
             netboot_by: None,
-            agent_lost: false,
+            for_agent: false,
         }
     }
 }

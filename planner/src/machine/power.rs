@@ -299,7 +299,7 @@ pub(super) fn reset_for(o: &Owned<'_>, host: Power<'_>, what: For<'_>, draft: &m
 
 /// Powers a host off whose installer is no longer heard: it has nothing to save, and is started anew.
 pub(super) fn off_for_lost_agent(o: &Owned<'_>, hardware: &str, draft: &mut Draft) -> Reason {
-    let order = PowerOrder { agent_lost: true, ..PowerOrder::plain(PowerAction::ForceOff) };
+    let order = PowerOrder { for_agent: true, ..PowerOrder::plain(PowerAction::ForceOff) };
     let hardware = hardware.to_owned();
     send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::PoweringOff { hardware }.into())
 }

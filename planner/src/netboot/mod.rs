@@ -27,8 +27,10 @@ pub use unserved::{SAME_MAC, Unserved, reason_since, same_mac};
 
 use crate::erase;
 use crate::install::{self, Phase, Record};
-use api::labels::MACHINE_UID;
+use crate::meta::annotation;
+use api::labels::{CLAIMED_BY, MACHINE_UID};
 use api::machine::BootStrategy;
+use api::names;
 use api::tinkerbell::{Hardware, Workflow};
 use std::fmt;
 use std::net::IpAddr;
@@ -190,6 +192,16 @@ fn under_way(hardware: &Hardware) -> Option<String> {
     match erase::is_recorded(meta) {
         true => erase::Record::of(meta).filter(|record| !record.is_over()).map(|record| record.workflow),
         false => installation(hardware),
+    }
+}
+
+/// The name of the Workflow that is on record at a claimed server, whether it has ended or not.
+pub fn on_record(hardware: &Hardware) -> Option<String> {
+    let meta = &hardware.metadata;
+    let machine = annotation(meta, CLAIMED_BY)?;
+    match erase::Record::of(meta) {
+        Some(record) => Some(names::erase(machine, record.number)),
+        None => Record::of(meta).map(|record| names::install(machine, record.number)),
     }
 }
 

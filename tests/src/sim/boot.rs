@@ -87,8 +87,9 @@ impl Network {
     }
 
     /// By HTTP; `None`: nobody answers there.
-    pub fn get(&self, from: Ipv4Addr, path: &str) -> Option<Reply> {
-        lock(&self.reached).get(&from).map(|replica| replica.service.route(path))
+    pub async fn get(&self, from: Ipv4Addr, path: &str) -> Option<Reply> {
+        let service = lock(&self.reached).get(&from).map(|replica| replica.service.clone())?;
+        Some(service.route(path).await)
     }
 
     /// Every replica that runs dies at once, and is started again.

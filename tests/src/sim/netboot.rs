@@ -153,7 +153,7 @@ impl Start {
     async fn run(self, source: Option<BootSource>) {
         let arguments = match source {
             Some(BootSource::Pxe) => self.arguments_by_network().await,
-            Some(BootSource::Cd) => self.arguments_of_medium(),
+            Some(BootSource::Cd) => self.arguments_of_medium().await,
             _ => None,
         };
         match arguments {
@@ -170,7 +170,7 @@ impl Start {
     async fn arguments_by_network(&self) -> Option<String> {
         let given_up = Instant::now() + FIRMWARE;
         while Instant::now() < given_up {
-            match self.script() {
+            match self.script().await {
                 Some(script) if script.contains("\nkernel ") => {
                     let line = script.lines().find(|line| line.starts_with("kernel "))?;
                     let arguments = line.split(" && ").next()?.split_whitespace().skip(2).collect::<Vec<_>>();
@@ -184,22 +184,23 @@ impl Start {
     }
 
     /// `None`: nobody has one for it now.
-    fn script(&self) -> Option<String> {
+    async fn script(&self) -> Option<String> {
         let answers = self.network.dhcp(&discover(self.number));
         let url = answers.iter().find_map(|answer| {
             let answer = Message::decode(&mut Decoder::new(answer)).expect("the answer is DHCP");
             answer.fname_str().and_then(Result::ok).map(|file| file.trim_end_matches('\0').to_owned())
         })?;
         let (server, path) = url.strip_prefix("http://")?.split_once('/')?;
-        match self.network.get(server.split(':').next()?.parse().ok()?, &format!("/{path}"))? {
+        match self.network.get(server.split(':').next()?.parse().ok()?, &format!("/{path}")).await? {
             Reply::Text(script) => Some(script),
             _ => None,
         }
     }
 
     /// Filled in by the boot service as the BMC reads it.
-    fn arguments_of_medium(&self) -> Option<String> {
-        match self.network.get(self.network.one()?, &format!("/iso/{}/installer.iso", mac(self.number)))? {
+    async fn arguments_of_medium(&self) -> Option<String> {
+        let path = format!("/iso/{}/installer.iso", mac(self.number));
+        match self.network.get(self.network.one()?, &path).await? {
             Reply::Remote { arguments, .. } => Some(arguments),
             _ => None,
         }

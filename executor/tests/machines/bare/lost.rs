@@ -3,6 +3,7 @@
 use super::{MAC, TEXT, World, cases, sights};
 use api::conditions;
 use api::dpu::LocalDisks;
+use api::machine::RunStrategy;
 use api::report::AgentSession;
 use api::tinkerbell::Workflow;
 use jiff::SignedDuration;
@@ -170,4 +171,41 @@ fn an_erasing_whose_agent_is_lost_is_done_again() {
     world.hangs = false;
     world.until("it no longer exists", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty());
+}
+
+/// By a boot service that had not heard yet of the end of its installation.
+#[test]
+fn an_installer_that_runs_after_the_end_is_reset_a_few_times() {
+    let mut world = World::new();
+    world.until("it runs", World::is_running);
+    for number in 1..=2 {
+        world.in_installer = true;
+        world.until("it is reset", |world| !world.in_installer);
+        assert_eq!(resets(&world), number, "on record before it is sent");
+        world.until("it runs", World::is_running);
+    }
+    world.in_installer = true;
+    world.until("it is left", |world| world.reason(conditions::POWERED_ON) == "InstallerStays");
+    assert!(is_on(&world) && resets(&world) == 2 && world.installations() == 1);
+    world.change(|machine| machine.spec.run_strategy = RunStrategy::Halted);
+    world.until("it is stopped", |world| !is_on(world));
+    world.change(|machine| machine.spec.run_strategy = RunStrategy::Always);
+    world.until("it runs", World::is_running);
+    assert!(!world.in_installer);
+}
+
+/// What was heard a while ago is no reason: the server may have restarted by itself since.
+#[test]
+fn an_installer_that_was_heard_before_is_none_that_is_reset() {
+    let mut world = World::new();
+    world.until("it runs", World::is_running);
+    (world.now, world.bmc_answers) = (world.now + SignedDuration::from_mins(2), false);
+    world.beats();
+    while world.silence() < SILENT {
+        world.step();
+        world.round(usize::MAX);
+    }
+    world.bmc_answers = true;
+    world.until("it runs", World::is_running);
+    assert!(is_on(&world) && resets(&world) == 0);
 }

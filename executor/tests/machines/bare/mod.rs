@@ -516,7 +516,11 @@ fn check(world: &World, planned: &Planned) {
             };
             assert_eq!(order.started_for, on_record);
         }
-        Some(Disruptive::Power(order)) if order.agent_lost => {
+        // Of one that was started once more after the end.
+        Some(Disruptive::Power(order)) if order.for_agent && order.action == PowerAction::WarmReset => {
+            assert!(done && !deleting && world.in_installer, "a system that runs is reset");
+        }
+        Some(Disruptive::Power(order)) if order.for_agent => {
             assert_eq!(o.bmc.host.fresh().map(|host| host.power), Some(PowerState::On));
             assert!(world.silence() >= SignedDuration::from_mins(5), "its agent was heard");
             assert!(!done || deleting);

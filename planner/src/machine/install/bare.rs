@@ -7,16 +7,19 @@ use super::Stage;
 use crate::host::{BmcNeed, PowerAction, PowerState};
 use crate::install::Record;
 use crate::machine::draft::Draft;
+use crate::machine::plan::PowerOrder;
 use crate::machine::power::{self, For};
 use crate::machine::situation::{Owned, Power, Reading, Situation, Want, unread};
 use crate::machine::steps::{Outcome, Step};
 use crate::machine::{boot, guest, netboot};
 use crate::meta::{name, uid};
 use crate::netboot::report::{netboot_since, told_since};
+use crate::netboot::session::SILENT;
 use crate::netboot::{Why, other_server, reason_since};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::verbs::forbids_start;
 use crate::workflow;
+use api::conditions::{self, INSTALLED};
 use api::report::NetbootStage;
 use api::tinkerbell::{Hardware, Workflow};
 use jiff::{SignedDuration, Timestamp};
@@ -27,6 +30,8 @@ const LIMIT: SignedDuration = SignedDuration::from_mins(20);
 const COMES_BACK: SignedDuration = SignedDuration::from_mins(5);
 /// After that its host is powered off and on, so often for one Workflow.
 const RESETS: u32 = 2;
+/// The last action of an installation restarts the server: no installer is heard so long after the machine has said that it is installed.
+const RESTARTS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// Of a machine that no longer exists nothing is looked at when another Hardware changes.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 /// A server that lost its power in an installation is powered on again so often.
@@ -60,9 +65,46 @@ fn installed(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut
         }),
     };
     draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
+    if let Some(reason) = in_installer(o, hardware, now, draft) {
+        return draft.set(Step::PoweredOn, Outcome::Not(reason));
+    }
     let held = forbids_start(&o.machine.metadata);
     let gates = power::Gates { start: boot.clone().or(held), reset: boot, setup: None };
     power::plan(o, Power::bare(hardware), &gates, now, draft);
+}
+
+/// The installer runs on a host that is installed: a boot service that had not heard yet of the end of the installation has started the installer once
+/// more, or the restart at that end has failed. A session is the installer's own word that it runs, and no other agent's. The host is reset, a few
+/// times, if it was heard a moment ago: by then it may have restarted by itself.
+fn in_installer(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let heard_at = stays(o)?;
+    let is_other = matches!(o.owned.reading, Reading::Rising(_))
+        || matches!(o.owned.reading, Reading::Fresh(state) if state != PowerState::On);
+    if o.want == Want::Off || now >= heard_at + SILENT || is_other {
+        return None;
+    }
+    draft.wake(heard_at + SILENT);
+    let hardware = name(&hardware.metadata).to_owned();
+    if o.owned.record.agent_resets >= RESETS {
+        return Some(Failed::InstallerStays { hardware, resets: RESETS }.into());
+    }
+    if matches!(o.owned.reading, Reading::Old(_) | Reading::None) {
+        draft.need_bmc(BmcNeed::Now);
+        return Some(unread(o, hardware));
+    }
+    let order =
+        PowerOrder { for_agent: true, attempts: o.owned.record.attempts, ..PowerOrder::plain(PowerAction::WarmReset) };
+    Some(power::send(&o.owned, &hardware, order, draft).unwrap_or_else(|| Waiting::Resetting { hardware }.into()))
+}
+
+/// When the installer was last heard, if that was well after the end of the installation, and since the last power action. No clock of an agent counts.
+fn stays(o: &Situation<'_>) -> Option<Timestamp> {
+    let session = o.owned.seen()?.session.as_ref().filter(|session| session.ended_at.is_none())?;
+    let conditions = &o.machine.status.as_ref()?.conditions;
+    let installed = conditions::get(conditions, INSTALLED).filter(|said| said.status == "True")?;
+    let heard_at = session.heard_at.0;
+    let is_after = heard_at > installed.last_transition_time.0 + RESTARTS_WITHIN;
+    (is_after && o.owned.record.at.is_none_or(|at| heard_at > at)).then_some(heard_at)
 }
 
 /// Nothing runs for the machine: its host is off where it shall be, and is left alone otherwise.

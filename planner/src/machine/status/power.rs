@@ -83,11 +83,9 @@ fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
                 None => power.setup_starts + 1,
             };
         }
-        PowerAction::SoftOff | PowerAction::ForceOff => {
-            power.booted_elsewhere |= order.booted_elsewhere;
-            power.agent_resets += u32::from(order.agent_lost);
-        }
+        PowerAction::SoftOff | PowerAction::ForceOff => power.booted_elsewhere |= order.booted_elsewhere,
     }
+    power.agent_resets += u32::from(order.for_agent);
     if order.started_boot_id.is_some() {
         power.started_boot_id = order.started_boot_id.clone();
     }
