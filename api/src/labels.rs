@@ -46,6 +46,9 @@ pub const INSTALL: &str = "metalplane.io/install";
 pub const INSTALL_REQUEST: &str = "metalplane.io/install-request";
 /// On a BareMetalMachine that a workflow installs: a time; another one than that of the last installation asks for one more.
 pub const REINSTALL_REQUESTED_AT: &str = "metalplane.io/reinstall-requested-at";
+/// On a BareMetalMachine that is being deleted, by an administrator: the name of its Hardware, which no longer exists and does not come back. The
+/// machine goes although nobody can power its server off.
+pub const SERVER_GIVEN_UP: &str = "metalplane.io/server-given-up";
 /// On a Hardware, beside the claim and in the same write: Erase, if the server's own disks are erased before the server is
 /// free.
 pub const LOCAL_DISKS: &str = "metalplane.io/local-disks";

@@ -63,6 +63,7 @@ subjects! {
         DiscoveryRecord "the record of the boot option's discovery";
         EraseRecord(number: u32) "the record of erasing {number}";
         ReleaseRecord "the record of a release with data";
+        ReleasedRecord "the record that nothing of the machine is left on its server";
         Template(template: String) "Template '{template}'";
         Workflow(workflow: String) "Workflow '{workflow}'";
         InstallSeed(secret: String) "Secret '{secret}' with the cloud-init data of the installation";

@@ -144,6 +144,7 @@ reasons! {
     /// Somebody has to change something.
     Blocked {
         Paused { } "the annotation metalplane.io/paused is set: the controller writes nothing to the BMC or the DPU", next "kubectl annotate bmm NAME metalplane.io/paused-";
+        ServerLeftOn { hardware: String } "a Workflow has installed the machine on the server of Hardware '{hardware}', Hardware '{hardware}' no longer exists, and so the controller knows no BMC by which to power that server off: the deletion goes on once Hardware '{hardware}' is there again", next "kubectl apply -f the Hardware '{hardware}' again, without the annotations of its claim; where the server no longer exists: kubectl annotate bmm NAME metalplane.io/server-given-up={hardware}";
         HardwareMissing { hardware: String } "there is no Hardware '{hardware}' in the inventory", next "kubectl get hardware -A";
         NoPolicy { hardware: String, namespace: String } "no HardwarePolicy lets namespace '{namespace}' claim Hardware '{hardware}'", next "kubectl get hardwarepolicies -A";
         NoHardwareFits { summary: String } "no Hardware fits: {summary}", next "kubectl get hardware -A --show-labels";

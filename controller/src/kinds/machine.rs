@@ -7,7 +7,7 @@ use crate::snapshots::VolumeSnapshot;
 use crate::work::Work;
 use crate::world::{Kind, World};
 use api::machine::{Disk, ImageKind, Interface};
-use api::tinkerbell::Template;
+use api::tinkerbell::{Hardware, Template};
 use api::{BareMetalMachine, ClusterMachineImage, Dpu, MachineImage, Subnet, VNic, labels};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -24,6 +24,7 @@ impl Kind for BareMetalMachine {
         all.extend(template.map(|name| IndexKey::names::<Template>(namespace, name)));
         all.extend(self.spec.interfaces.iter().flat_map(|interface| named_by_interface(self, interface)));
         all.extend(self.spec.node_name.iter().map(|node| IndexKey::names::<Node>("", node)));
+        all.extend(installed_on(self).map(|hardware| IndexKey::names::<Hardware>("", hardware)));
         all.extend(shares_mac(
             self.status.iter().flat_map(|status| &status.conditions).map(|told| told.reason.as_str()),
         ));
@@ -37,7 +38,17 @@ impl Kind for BareMetalMachine {
         world.of_machine(uid);
         self.spec.node_name.iter().for_each(|node| world.pods_that_name::<Dpu>("", node));
         world.pods_at(uid);
+        if installed_on(self).is_some() && !world.has_machine(uid) {
+            // The server on which it was installed may be free by that alone, if its Hardware was deleted under it.
+            world.machines_without_hardware();
+        }
     }
+}
+
+/// The server on which a Workflow has installed this machine, or has begun to, until it is released: whatever its Hardware says.
+fn installed_on(machine: &BareMetalMachine) -> Option<&String> {
+    let status = machine.status.as_ref().filter(|status| status.install.is_some())?;
+    status.hardware_name.as_ref()
 }
 
 fn named_by_disk(machine: &BareMetalMachine, disk: &Disk) -> Vec<IndexKey> {

@@ -31,6 +31,8 @@ pub(super) struct Draft {
     pub erases: bool,
     /// What the release of the machine waits for.
     pub releasing: Option<Reason>,
+    /// Nothing that was installed is on the server any more, and its host is off: what is left is the claim.
+    pub is_released: bool,
 }
 
 impl Draft {

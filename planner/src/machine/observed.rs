@@ -27,6 +27,8 @@ pub struct Observed {
     pub own: Belongings,
     /// Of Hardware that may be claimed: what runs there, or is about to claim it, by the Hardware's name.
     pub busy: BTreeMap<String, String>,
+    /// Of Hardware that may be claimed: another machine whose system runs there, although nothing at that Hardware says so any more.
+    pub installed: BTreeMap<String, String>,
     /// Of Hardware that may be claimed by a machine that asks for the size of a local disk: what network boot has seen of the server, by
     /// the Hardware's name.
     pub reports: BTreeMap<String, Arc<HardwareReport>>,

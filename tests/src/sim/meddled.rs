@@ -3,7 +3,7 @@
 use super::Simulation;
 use super::bare::{self, TEMPLATES, WORKFLOWS, is_running};
 use super::life::{MACHINES, is_clean};
-use super::netboot::Servers;
+use super::netboot::{HARDWARE, Servers};
 use super::secrets;
 use super::simulation::{INVENTORY, SEEDS, USER};
 use api::labels;
@@ -32,17 +32,20 @@ tasks:
 pub enum Deleted {
     /// Of its installation, or of the erasing.
     Workflow,
-    /// The object that says where the server's BMC is: its administrator writes it down once more, without what stood there beside.
+    /// Its administrator writes it down once more, without what stood there beside.
+    Hardware,
+    /// The same of the object that says where the server's BMC is.
     Bmc,
     Report,
 }
 
 impl Deleted {
-    pub const ALL: [Self; 3] = [Self::Workflow, Self::Bmc, Self::Report];
+    pub const ALL: [Self; 4] = [Self::Workflow, Self::Hardware, Self::Bmc, Self::Report];
 
     async fn befalls(self, s: &Simulation) {
         let resource = match self {
             Self::Workflow => WORKFLOWS,
+            Self::Hardware => HARDWARE,
             Self::Bmc => BMCS,
             Self::Report => REPORTS,
         };

@@ -232,7 +232,8 @@ impl Start {
         }
     }
 
-    /// The Workflow of this server that runs an action of this image.
+    /// The Workflow of this server that runs an action of this image: of several the one of which that was reported last, for one that was given up
+    /// says so until it is deleted.
     fn workflow_of(&self, image: &str) -> Option<Arc<Value>> {
         let runs = |workflow: &Arc<Value>| {
             let tasks = workflow["status"]["tasks"].as_array().into_iter().flatten();
@@ -240,7 +241,9 @@ impl Start {
             actions.any(|action| action["image"] == *image && action["state"] == "RUNNING")
         };
         let of_server = |workflow: &Arc<Value>| workflow["spec"]["hardwareRef"] == *self.host().name;
-        self.scene.server.list(WORKFLOWS).into_iter().find(|workflow| of_server(workflow) && runs(workflow))
+        let version = |workflow: &Arc<Value>| workflow["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok();
+        let all = self.scene.server.list(WORKFLOWS).into_iter();
+        all.filter(|workflow| of_server(workflow) && runs(workflow)).max_by_key(version)
     }
 
     /// A disk is written or erased only while that is on record, for the claim that stands.

@@ -37,6 +37,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
             o.own.same_mac = same_mac(c, &o.own.hardware);
             o.unfit = unfit(c, (Work::Machine, &machine), o);
             o.busy = busy(c, &machine, &o.own.hardware);
+            o.installed = installed(c, &machine, &o.own.hardware);
             o.reports = reports(c, o);
             if claim::finds(o) {
                 *taking = Taking::begin(&c.world, name(&hardware.metadata), &machine);
@@ -46,7 +47,8 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
             }
         }
     }
-    o.busy = busy(c, &machine, &c.world.hardware.all());
+    let all = c.world.hardware.all();
+    (o.busy, o.installed) = (busy(c, &machine, &all), installed(c, &machine, &all));
     inventory(c, &mut o.own).await?;
     o.unfit = unfit(c, (Work::Machine, &machine), o);
     o.reports = reports(c, o);
@@ -79,7 +81,8 @@ pub(crate) async fn for_move(c: &Controller, by: &Key, machine: Arc<BareMetalMac
         ..Belongings::default()
     };
     let mut o = Observed { own, machine, ..Observed::default() };
-    o.busy = busy(c, &key(&o.machine.metadata), &world.hardware.all());
+    let (machine, all) = (key(&o.machine.metadata), world.hardware.all());
+    (o.busy, o.installed) = (busy(c, &machine, &all), installed(c, &machine, &all));
     inventory(c, &mut o.own).await?;
     o.subnets = subnets(c, &namespace, &o);
     o.unfit = unfit(c, (Work::MachineMigration, by), &o);
@@ -119,7 +122,8 @@ fn unfit(c: &Controller, by: (Work, &Key), o: &Observed) -> BTreeMap<String, Rea
 
 /// The Workflow, Job or machine that has this server, or is about to, for one that is no machine.
 pub(crate) fn busy_with(c: &Controller, hardware: &Arc<Hardware>) -> Option<String> {
-    busy(c, &Key::default(), std::slice::from_ref(hardware)).into_values().next()
+    let (nobody, hardware) = (Key::default(), std::slice::from_ref(hardware));
+    busy(c, &nobody, hardware).into_values().chain(installed(c, &nobody, hardware).into_values()).next()
 }
 
 /// By the name of a Hardware: the Workflow or Job that is no machine's and runs there, or another machine that is about to claim it.
@@ -139,4 +143,16 @@ fn busy(c: &Controller, machine: &Key, hardware: &[Arc<Hardware>]) -> BTreeMap<S
     };
     let claims = names.clone().filter_map(claim);
     names.filter_map(workflow).chain(hardware.iter().filter_map(job)).chain(claims).collect()
+}
+
+/// By the name of a Hardware: another machine that is installed there, and whose claim was lost with an earlier Hardware of that name. Its system
+/// runs on.
+fn installed(c: &Controller, machine: &Key, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
+    let by = |hardware: &Arc<Hardware>| {
+        let name = name(&hardware.metadata);
+        let there = c.world.machines.by(&IndexKey::names::<Hardware>("", name));
+        let by = there.iter().map(|there| key(&there.metadata)).find(|there| there != machine)?;
+        Some((name.to_owned(), format!("BareMetalMachine '{}/{}', which a Workflow has installed there", by.0, by.1)))
+    };
+    hardware.iter().filter_map(by).collect()
 }

@@ -2,21 +2,22 @@
 
 use super::super::SEEDS;
 use super::firmware::{DISK, Firmware, NIC, PLACE};
-use super::{Planned, TEXT, World, hardware, template};
+use super::{Planned, TEXT, USER, World, hardware, template};
 use api::conditions;
 use api::dpu::{DpuSpec, HardwareReference};
 use api::machine::{BareMetalMachineStatus, BootStrategy, CloudInit, MachineState, RunStrategy, TimelineAction};
 use api::tinkerbell::Template;
-use api::{Dpu, labels, names};
+use api::{BareMetalMachine, Dpu, labels, names};
 use planner::host::{BootOverride, BootSource, PowerState};
 use planner::install::Record;
-use planner::machine::observed::uid;
+use planner::machine::observed::{Observed, uid};
 use planner::machine::{Action, plan};
 use serde_json::json;
+use std::sync::Arc;
 
 /// The user's Template has this text; nothing: there is none.
 pub(super) fn show(world: &mut World, text: Option<&str>) {
-    let own = (super::USER.to_owned(), "debian".to_owned());
+    let own = (USER.to_owned(), "debian".to_owned());
     let old: Option<Template> = world.templates.remove(&own);
     if let Some(text) = text {
         let made = template(text);
@@ -170,6 +171,65 @@ fn what_becomes_of_its_hardware_or_workflow_installs_nothing_again() {
     assert_eq!(world.installations(), 1);
     world.ask();
     world.until("it is installed once more", |world| world.installations() == 2 && world.is_running());
+}
+
+/// Nothing says by which BMC its server is switched off: that is waited for, or an administrator gives the server up. By hand or in the same
+/// clean-up its Workflows may be deleted too.
+#[test]
+fn a_machine_that_is_deleted_without_its_hardware_waits_and_never_leaves_its_server_on() {
+    for (given_up, has_workflows) in [(false, true), (false, false), (true, true), (true, false)] {
+        let mut world = World::new();
+        world.until("it runs", World::is_running);
+        world.hardware.clear();
+        if !has_workflows {
+            world.workflows.clear();
+            world.templates.retain(|template| template.metadata.namespace.as_deref() == Some(USER));
+        }
+        world.delete();
+        world.until("it waits", |world| world.reason(conditions::READY) == "ServerLeftOn");
+        for _ in 0..50 {
+            world.step();
+            world.round(usize::MAX);
+        }
+        assert!(world.machine().is_some() && world.power == PowerState::On);
+        let said = world.message(conditions::READY);
+        assert!(
+            said.contains("'hw'") && said.contains("kubectl annotate bmm a metalplane.io/server-given-up=hw"),
+            "{said}"
+        );
+        if given_up {
+            let name = |name: &str| {
+                move |m: &mut BareMetalMachine| {
+                    m.metadata
+                        .annotations
+                        .get_or_insert_default()
+                        .insert(labels::SERVER_GIVEN_UP.to_owned(), name.to_owned());
+                }
+            };
+            world.change(name("hw-2"));
+            world.round(usize::MAX);
+            assert!(world.machine().is_some(), "it is another server that is given up");
+            world.change(name("hw"));
+        } else {
+            world.create(hardware()).expect("there is none");
+        }
+        world.until("it no longer exists", |world| world.machine().is_none());
+        assert_eq!(world.power, if given_up { PowerState::On } else { PowerState::Off });
+        assert!(world.workflows.is_empty() && world.copies() == 0 && world.installations() == 1);
+        assert!(given_up || !is_claimed(&world));
+    }
+}
+
+/// Its Hardware is written anew, and another machine waits for a server.
+#[test]
+fn a_server_that_a_machine_is_installed_on_is_no_other_machines() {
+    let mut world = World::new();
+    let mut o = world.observe().expect("there");
+    Arc::make_mut(&mut o.machine).metadata.finalizers = Some(vec![labels::FINALIZER_MACHINE.to_owned()]);
+    let claims = |o: &Observed| matches!(plan(o, world.now).actions.as_slice(), [Action::ClaimHardware { .. }]);
+    assert!(claims(&o));
+    o.installed.insert("hw".to_owned(), "BareMetalMachine 'team-b/b', which a Workflow has installed there".to_owned());
+    assert!(!claims(&o));
 }
 
 /// A server that is found off twice is powered on again; then somebody has to look.

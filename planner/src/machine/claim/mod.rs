@@ -69,17 +69,29 @@ fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware,
 
 /// Of a machine that is being deleted: nothing is taken from its host before that can be switched off.
 pub(super) fn again(o: &Situation<'_>, draft: &mut Draft) -> Option<Reason> {
-    let Some(dpu) = granted_on(o).next() else {
-        // An installed host runs on as well. What was made for it goes before its server is given back: by that it is known which of
-        // the two has taken the claim. Where its Hardware does not come back there is nothing left to give back.
-        let left = o.owned.was_installed() && !(o.workflows.is_empty() && o.templates.is_empty());
-        let hardware = left.then(|| deleted_under(o, None).ok()).flatten()?;
-        return Some(take(o, hardware, BootStrategy::Workflow, draft));
-    };
+    let Some(dpu) = granted_on(o).next() else { return installed_again(o, draft) };
     Some(match deleted_under(o, Some(dpu)) {
         Ok(hardware) => take(o, hardware, BootStrategy::CloudDisk, draft),
         Err(reason) => reason,
     })
+}
+
+/// An installed host runs on as well, and so a machine that was not released does not go before its Hardware is there again, or an administrator
+/// gives the server up. One that was released says so in its status (`super::release`, *told*).
+fn installed_again(o: &Situation<'_>, draft: &mut Draft) -> Option<Reason> {
+    if !o.owned.was_installed() {
+        return None;
+    }
+    match deleted_under(o, None) {
+        Ok(hardware) => Some(take(o, hardware, BootStrategy::Workflow, draft)),
+        // Whoever has claimed it since powers it off before anything else.
+        Err(Reason::Waiting(Waiting::HardwareTaken { .. })) => None,
+        Err(Reason::Blocked(Blocked::HardwareMissing { hardware })) => {
+            let given_up = annotation(&o.machine.metadata, labels::SERVER_GIVEN_UP) == Some(&hardware);
+            (!given_up).then(|| Blocked::ServerLeftOn { hardware }.into())
+        }
+        Err(reason) => Some(reason),
+    }
 }
 
 /// Chooses where a machine may move to, by the same check. `o.hardware` is the whole inventory.
@@ -210,6 +222,10 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
     }
     if hardware.spec.bmc_ref.is_none() {
         return Err(Blocked::HardwareHasNoBmc { hardware: hardware_name }.into());
+    }
+    if let Some(by) = o.installed.get(&hardware_name) {
+        // As below, of a server without a DPU.
+        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: by.clone() }.into());
     }
     if let Some(by) = o.busy.get(&hardware_name) {
         return Err(Waiting::HardwareBusy { hardware: hardware_name, by: by.clone() }.into());

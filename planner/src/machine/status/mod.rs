@@ -42,7 +42,7 @@ pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
     let boots_by = o.owned.current.and_then(|hardware| strategy(&hardware.metadata));
     let strategy = boots_by.or(before.boot_strategy).unwrap_or(BootStrategy::CloudDisk);
     status.boot_strategy = hardware.is_some().then_some(strategy);
-    status.install = install::status(o, before.install.as_ref());
+    status.install = install::status(o, before.install.as_ref()).filter(|_| !draft.is_released);
     status.hardware_name = hardware;
     status.addresses = addresses(o);
     let before_plan = PowerRecord { power: status.power.take(), power_on_attempts: status.power_on_attempts };
