@@ -82,6 +82,9 @@ pub const BOOT_DISCOVERY: &str = "metalplane.io/boot-discovery";
 /// On a Hardware without a DPU: by what its BMC was asked when the server last booted from the network, where that was not an override for one boot:
 /// Continuous, BootOption or VirtualMedia.
 pub const NETBOOT_BY: &str = "metalplane.io/netboot-by";
+/// On a Hardware, by the controller: the name of the first Dpu that was seen to name it. It stays when that Dpu is assigned elsewhere or deleted,
+/// until an administrator takes it off: on such a server `boot.strategy: Auto` installs nothing.
+pub const HAD_DPU: &str = "metalplane.io/had-dpu";
 /// On a Hardware that was made of what an agent reported, a label (Tinkerbell's).
 pub const AUTO_DISCOVERED: &str = "tinkerbell.org/auto-discovered";
 /// On such a Hardware, a label, until an administrator approves it: nobody may claim it.

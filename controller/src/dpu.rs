@@ -42,6 +42,10 @@ pub async fn reconcile(c: &Controller, (_, dpu_name): &Key) -> Result<Next, Erro
         let o = gather(c, dpu).await?;
         let plan = planner::dpu::plan(&o, clock::now());
         want_bmc(c, &owner, &o, &plan);
+        if let Some(hardware) = o.hardware.as_ref().filter(|_| plan.is_to_be_remembered) {
+            executor::hosts::remember_dpu(c, hardware, dpu_name).await?;
+            continue;
+        }
         if !plan.raise.is_empty() {
             for raise in &plan.raise {
                 crate::orphans::raise(c, raise).await?;

@@ -71,6 +71,11 @@ pub async fn claim(
     annotate(c, &version(c, name, uid, resource_version), alone(change)).await
 }
 
+/// That a DPU is in that server, for when no Dpu says so any more: in the version that was seen, in which nothing said it.
+pub async fn remember_dpu(c: &impl Shell, hardware: &Hardware, dpu: &str) -> Result<(), Error> {
+    annotate(c, &hardware.metadata, json!({"metadata": {"annotations": {labels::HAD_DPU: dpu}}})).await
+}
+
 /// The claim of a Dpu that looks for its boot option: in the version that was seen, as a machine's.
 pub async fn claim_for_discovery(c: &impl Shell, dpu: &str, hardware: &Hardware, record: &Record) -> Result<(), Error> {
     let change = json!({"metadata": {"annotations": {

@@ -3,7 +3,7 @@
 use crate::boot_option::discovery::Record;
 use crate::host::{BmcNeed, HostObserved, PowerState};
 use crate::identity::{self, Identity};
-use crate::meta::has_finalizer;
+use crate::meta::{annotation, has_finalizer};
 use crate::observed::{BmcProblem, BmcSeen, DpuSeen};
 use crate::own_bmc::{self, BMC_NOT_READ, PROTOCOL_UNSUPPORTED, unread};
 use crate::seen::Seen;
@@ -119,6 +119,8 @@ pub struct Plan {
     pub wake_at: Option<Timestamp>,
     /// The server is claimed to find the boot option of the DPU's disk, with this on record.
     pub discover: Option<Record>,
+    /// Nothing at the server says yet that a DPU was in it. It comes before everything else: the Dpu may be deleted at any moment.
+    pub is_to_be_remembered: bool,
 }
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
@@ -210,12 +212,19 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         raise: verdict.raise,
         wake_at: [again, verdict.wake_at, discovery.as_ref().and_then(|said| said.again)].into_iter().flatten().min(),
         discover: discovery.and_then(|said| said.begins),
+        is_to_be_remembered: is_to_be_remembered(o),
         own_bmc: match own_bmc::name(dpu) {
             Some(_) if asked && o.silent => BmcNeed::Now,
             Some(_) if !own_bmc::is_verified(dpu, &o.own_bmc) && !o.silent => BmcNeed::Slow,
             _ => BmcNeed::None,
         },
     }
+}
+
+/// The first Dpu that names a server is on record there, so that no machine with `boot.strategy: Auto` is installed on that server while a Dpu is
+/// deleted, to be registered anew, or assigned elsewhere.
+fn is_to_be_remembered(o: &Observed) -> bool {
+    o.hardware.as_ref().is_some_and(|hardware| annotation(&hardware.metadata, labels::HAD_DPU).is_none())
 }
 
 fn action(o: &Observed, before: &DpuStatus) -> Option<Action> {
@@ -386,6 +395,26 @@ mod tests {
         assert_eq!(plan(&o, now).action, None);
         o.used = false;
         assert_eq!(plan(&o, now).action, Some(Action::LetGo));
+    }
+
+    /// Whatever the Dpu is, and once.
+    #[test]
+    fn the_server_of_a_dpu_is_to_say_that_it_had_one() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut o = observed(PowerDomain::Standby, true, None);
+        assert!(!plan(&o, now).is_to_be_remembered, "nobody says in which server it sits");
+        let mut hardware = Hardware::default();
+        o.hardware = Some(Arc::new(hardware.clone()));
+        let mut dpu = Dpu::clone(&o.dpu);
+        dpu.spec.approved = false;
+        dpu.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+        for dpu in [o.dpu.clone(), Arc::new(dpu)] {
+            o.dpu = dpu;
+            assert!(plan(&o, now).is_to_be_remembered);
+        }
+        hardware.metadata.annotations = Some([(labels::HAD_DPU.to_owned(), "dpu-0".to_owned())].into());
+        o.hardware = Some(Arc::new(hardware));
+        assert!(!plan(&o, now).is_to_be_remembered, "of an earlier one too");
     }
 
     #[test]

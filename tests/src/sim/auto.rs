@@ -15,6 +15,8 @@ use std::time::Duration;
 const DPUS: &str = "metalplane.io/dpus";
 /// Long enough for an installation.
 const LONG: Duration = Duration::from_mins(15);
+/// Of nobody here.
+const FINALIZER: &str = "example.com/waits";
 
 /// What is wrong with the server's Dpu.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +25,11 @@ pub enum Unwell {
     NotApproved,
     /// Nobody says in which server it sits.
     Unassigned,
+    BeingDeleted,
 }
 
 impl Unwell {
-    pub const ALL: [Self; 3] = [Self::Unresponsive, Self::NotApproved, Self::Unassigned];
+    pub const ALL: [Self; 4] = [Self::Unresponsive, Self::NotApproved, Self::Unassigned, Self::BeingDeleted];
 
     async fn befalls(self, s: &Simulation) -> Result<(), String> {
         match self {
@@ -40,16 +43,34 @@ impl Unwell {
             }
             Self::NotApproved => s.change(DPUS, "", "dpu-1", |dpu| dpu["spec"]["approved"] = json!(false)),
             Self::Unassigned => s.change(DPUS, "", "dpu-1", |dpu| dpu["spec"]["hardwareRef"] = Value::Null),
+            Self::BeingDeleted => {
+                s.change(DPUS, "", "dpu-1", |dpu| dpu["metadata"]["finalizers"] = json!([FINALIZER]));
+                s.delete(DPUS, "", "dpu-1");
+            }
         }
         Ok(())
     }
 
-    fn heals(self, s: &Simulation) {
+    async fn heals(self, s: &Simulation) -> Result<(), String> {
         match self {
             Self::Unresponsive => s.scene.cut("dpu-1", false),
             Self::NotApproved => s.change(DPUS, "", "dpu-1", |dpu| dpu["spec"]["approved"] = json!(true)),
             Self::Unassigned => assign(s),
+            Self::BeingDeleted => {
+                let uid = |s: &Simulation| {
+                    s.scene.server.get(DPUS, "", "dpu-1").map(|dpu| dpu["metadata"]["uid"].clone()).unwrap_or_default()
+                };
+                let before = uid(s);
+                s.change(DPUS, "", "dpu-1", |dpu| {
+                    let others = dpu["metadata"]["finalizers"].as_array_mut();
+                    others.into_iter().for_each(|all| all.retain(|one| one != FINALIZER));
+                });
+                s.until("its agent has registered anew", |s| ![Value::Null, before.clone()].contains(&uid(s))).await?;
+                tokio::time::sleep(LONG).await;
+                assign(s);
+            }
         }
+        Ok(())
     }
 }
 
@@ -102,7 +123,7 @@ pub async fn waits_for_its_dpu(s: &Simulation, unwell: Unwell) -> Result<(), Str
     if !waits(s) {
         return Err(format!("it has a server\n{}", s.story()));
     }
-    unwell.heals(s);
+    unwell.heals(s).await?;
     s.until("it runs from a volume", |s| life::is_ready(s, "bm-04")).await?;
     is_let_alone(s, &servers)
 }

@@ -143,7 +143,8 @@ pub async fn start(s: &Simulation, name: &str) -> Result<(), String> {
 /// Nothing of a machine is left at the server. Where its firmware finds the DPU's disk, and what it is made of, is the server's, whoever
 /// has it next.
 pub fn is_unclaimed(hardware: &Value) -> bool {
-    let of_server = [labels::BOOT_PATH, labels::BOOT_DISCOVERY, labels::NETBOOT_BY, labels::ERASE_REPORT];
+    let of_server =
+        [labels::BOOT_PATH, labels::BOOT_DISCOVERY, labels::NETBOOT_BY, labels::ERASE_REPORT, labels::HAD_DPU];
     let ours = |key: &&String| key.starts_with("metalplane.io/");
     hardware["metadata"]["annotations"]
         .as_object()

@@ -4,9 +4,10 @@
 //! agent that is silent for a moment.
 
 use crate::machine::observed::{DpuSeen, Observed};
-use crate::meta::name;
+use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Reason};
 use api::Dpu;
+use api::labels::HAD_DPU;
 use api::machine::{BareMetalMachineSpec, BootStrategy, DeletionPolicy, Disk, DiskBus, MaintenancePolicy};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::Interface;
@@ -27,6 +28,10 @@ pub(super) fn strategy(o: &Observed, hardware: &Hardware, dpu: Option<&DpuSeen>)
             }
             if let Some(dpu) = o.dpus.iter().find(|seen| is_unassigned(&seen.dpu)) {
                 return Err(Blocked::DpuUnassigned { hardware: hardware_name(), dpu: dpu.name().to_owned() }.into());
+            }
+            // A Dpu that was deleted, for its DPU to be registered anew, or is assigned elsewhere by mistake.
+            if let Some(dpu) = annotation(&hardware.metadata, HAD_DPU) {
+                return Err(Blocked::HardwareHadDpu { hardware: hardware_name(), dpu: dpu.to_owned() }.into());
             }
         }
     }
@@ -104,4 +109,50 @@ pub(in crate::machine) fn netboot(hardware: &Hardware) -> Option<&Interface> {
         |interface: &&Interface| interface.netboot.as_ref().and_then(|netboot| netboot.allow_pxe) == Some(true);
     let all = || hardware.spec.interfaces.iter().filter(answered);
     all().find(allowed).or_else(|| all().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::observed::ImageSeen;
+    use api::BareMetalMachine;
+    use api::image::HttpSource;
+    use api::machine::ImageKind;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    /// Of a machine that could be installed on any server without a DPU.
+    fn observed(strategy: &str) -> Observed {
+        let disk = json!({"name": "root", "bootOrder": 1, "source": {"image": {"name": "debian"}}});
+        let spec = json!({"boot": {"strategy": strategy}, "disks": [disk], "hardware": {"name": "hw"}});
+        let machine = json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "BareMetalMachine", "metadata": {"name": "a"}, "spec": spec});
+        let machine: BareMetalMachine = serde_json::from_value(machine).expect("a machine");
+        let http = json!({"url": "http://images.example/debian.raw", "checksum": "sha256:00", "format": "raw"});
+        let http: HttpSource = serde_json::from_value(http).expect("a source");
+        let image = ImageSeen { http: Some(http), ..ImageSeen::default() };
+        let images = [((ImageKind::MachineImage, "debian".to_owned()), image)].into();
+        Observed { machine: Arc::new(machine), images, ..Observed::default() }
+    }
+
+    fn hardware(had: Option<&str>) -> Hardware {
+        let annotations = had.map(|dpu| json!({HAD_DPU: dpu}));
+        let interfaces = json!([{"dhcp": {"mac": "52:54:00:00:00:01"}}]);
+        let object =
+            json!({"metadata": {"name": "hw", "annotations": annotations}, "spec": {"interfaces": interfaces}});
+        serde_json::from_value(object).expect("a Hardware")
+    }
+
+    /// Its Dpu was deleted, and its agent has not registered it anew yet.
+    #[test]
+    fn auto_installs_on_no_server_that_had_a_dpu() {
+        let auto = observed("Auto");
+        assert_eq!(strategy(&auto, &hardware(None), None), Ok(BootStrategy::Workflow));
+        let refused = strategy(&auto, &hardware(Some("dpu-1")), None).expect_err("it had a DPU");
+        assert_eq!(refused.name(), "HardwareHadDpu");
+        assert!(refused.told().contains("'dpu-1'") && refused.told().contains("had-dpu-"), "{}", refused.told());
+        let dpu = DpuSeen::default();
+        assert_eq!(strategy(&auto, &hardware(Some("dpu-1")), Some(&dpu)), Ok(BootStrategy::CloudDisk), "it is back");
+        // Who asks for a Workflow has decided.
+        assert_eq!(strategy(&observed("Workflow"), &hardware(Some("dpu-1")), None), Ok(BootStrategy::Workflow));
+    }
 }

@@ -116,6 +116,7 @@ fn wishes(session: &mut Session) {
         "netboot-by=Continuous",
         "firmware-uuid=u",
         "boot-option=Hdd",
+        "had-dpu=dpu-1",
     ];
     for wish in wishes {
         let wish = format!("metalplane.io/{wish}");
