@@ -10,6 +10,10 @@ use http::StatusCode;
 use planner::netboot::report::Sight;
 use planner::netboot::{Directory, Subject, Verdict, verdict};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// A firmware that waits for its script longer gives the network up.
+const NEWEST: Duration = Duration::from_secs(2);
 
 #[derive(Clone, PartialEq)]
 pub enum Reply {
@@ -40,12 +44,24 @@ pub async fn asked(world: &World, server: &Boots, path: &str) -> Reply {
     let subject = mac.as_ref().and_then(|mac| directory.by_mac(mac).ok());
     let name = subject.and_then(|subject| subject.hardware.metadata.name.clone());
     let newest = match name {
-        Some(name) => {
-            world.newest(&name).await.inspect_err(|error| tracing::warn!(name, %error, "the newest Hardware")).ok()
-        }
+        Some(name) => newest(world, &name).await,
         None => None,
     };
     route(newest.as_ref().unwrap_or(&directory), server, path)
+}
+
+async fn newest(world: &World, hardware: &str) -> Option<Directory> {
+    let read = tokio::time::timeout(NEWEST, world.newest(hardware)).await;
+    match read.map_err(anyhow::Error::from).and_then(|read| Ok(read?)) {
+        Ok(newest) => Some(newest),
+        Err(error) => {
+            tracing::warn!(
+                hardware,
+                "the API server does not tell which script its server is to have; the copy says it: {error:#}"
+            );
+            None
+        }
+    }
 }
 
 /// `/ipxe/script/<MAC>/auto.ipxe`, `/ipxe/binary/<MAC>/<program>`, `/osie/<MAC>/<file>`, `/iso/<MAC>/<file>.iso`, `/healthz`.

@@ -123,6 +123,20 @@ fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
     assert!(!Directory::new(both).may_run(MAC, &workflow("w", true)));
 }
 
+/// By its name it is read, for the record has its UID alone.
+#[test]
+fn the_workflow_on_record_is_known_by_name() {
+    let named = |change| on_record(&hardware("hw", change));
+    assert_eq!(named(json!({})), None);
+    assert_eq!(named(claimed("Workflow", None)), None);
+    let machine = claimed("Workflow", None)["metadata"]["annotations"]["metalplane.io/claimed-by"].clone();
+    let machine = machine.as_str().expect("a UID");
+    assert_eq!(named(claimed("Workflow", Some("2/Done/w"))), Some(names::install(machine, 2)), "how it ended is asked");
+    let mut erased = claimed("Workflow", Some("2/Done/w"));
+    erased["metadata"]["annotations"]["metalplane.io/erase"] = json!("1/Begun/e");
+    assert_eq!(named(erased), Some(names::erase(machine, 1)));
+}
+
 /// Over everything that may stand on a Hardware: once its disks are to be erased no installation runs, and it boots while that is begun.
 #[test]
 fn a_server_that_is_erased_boots_for_that_and_runs_that_alone() {

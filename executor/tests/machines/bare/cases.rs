@@ -7,7 +7,7 @@ use api::conditions;
 use api::dpu::{DpuSpec, HardwareReference};
 use api::machine::{BareMetalMachineStatus, BootStrategy, CloudInit, MachineState, RunStrategy, TimelineAction};
 use api::tinkerbell::Template;
-use api::{BareMetalMachine, Dpu, labels, names};
+use api::{Dpu, labels, names};
 use planner::host::{BootOverride, BootSource, PowerState};
 use planner::install::Record;
 use planner::machine::observed::{Observed, uid};
@@ -198,18 +198,14 @@ fn a_machine_that_is_deleted_without_its_hardware_waits_and_never_leaves_its_ser
             "{said}"
         );
         if given_up {
-            let name = |name: &str| {
-                move |m: &mut BareMetalMachine| {
-                    m.metadata
-                        .annotations
-                        .get_or_insert_default()
-                        .insert(labels::SERVER_GIVEN_UP.to_owned(), name.to_owned());
-                }
+            let give_up = |world: &mut World, name: &str| {
+                let (key, name) = (labels::SERVER_GIVEN_UP.to_owned(), name.to_owned());
+                world.change(|m| drop(m.metadata.annotations.get_or_insert_default().insert(key, name)));
             };
-            world.change(name("hw-2"));
-            world.round(usize::MAX);
+            give_up(&mut world, "hw-2");
+            (0..5).for_each(|_| drop(world.round(usize::MAX)));
             assert!(world.machine().is_some(), "it is another server that is given up");
-            world.change(name("hw"));
+            give_up(&mut world, "hw");
         } else {
             world.create(hardware()).expect("there is none");
         }
@@ -223,7 +219,7 @@ fn a_machine_that_is_deleted_without_its_hardware_waits_and_never_leaves_its_ser
 /// Its Hardware is written anew, and another machine waits for a server.
 #[test]
 fn a_server_that_a_machine_is_installed_on_is_no_other_machines() {
-    let mut world = World::new();
+    let world = World::new();
     let mut o = world.observe().expect("there");
     Arc::make_mut(&mut o.machine).metadata.finalizers = Some(vec![labels::FINALIZER_MACHINE.to_owned()]);
     let claims = |o: &Observed| matches!(plan(o, world.now).actions.as_slice(), [Action::ClaimHardware { .. }]);
