@@ -36,6 +36,8 @@ async fn every_annotation_of_a_hardware_is_the_controllers_or_an_administrators(
         labels::NETBOOT_BY,
         labels::FIRMWARE_UUID,
         labels::BOOT_OPTION,
+        // Of the controller, where no administrator has written it before.
+        labels::HAD_DPU,
         // A label.
         labels::UNAPPROVED,
     ];

@@ -1,12 +1,11 @@
 //! Servers without a DPU, and watches that are late, tell twice, are cut off, or stand still; and a conflict at every write.
 
-use super::kinds::{Kind, life_with, seed};
+use super::kinds::{Kind, life_with};
 use super::{each, sample, simulate};
-use planner::host::PowerAction;
 use std::time::Duration;
+use tests::sim::Simulation;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Plan, Who};
-use tests::sim::{Simulation, bare};
 use tokio::time::Instant;
 
 const STANDS_STILL: Duration = Duration::from_mins(1);
@@ -58,26 +57,4 @@ fn caches_are_stale_for_a_minute() {
 #[test]
 fn every_write_of_an_installation_meets_a_conflict_first() {
     each([Kind::Bare, Kind::Runs].into_iter(), |kind| life_with(*kind, Plan::RefuseFirst(Default::default())));
-}
-
-/// An image of the installer is read in parts, and goes by the boot service's copy: the server whose installation ends meanwhile boots the installer
-/// once more, in which there is nothing to do.
-#[test]
-fn an_installer_that_a_stale_copy_has_started_once_more_is_reset() {
-    simulate(async {
-        let mut s = Kind::Bare.start(Plan::None);
-        let scene = s.scene.clone();
-        tokio::spawn(async move {
-            let installs = || scene.server.list(bare::WORKFLOWS).iter().any(|run| run["status"]["state"] == "RUNNING");
-            while !installs() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            scene.watches(Who::Boot, Manners::Frozen(Instant::now() + STANDS_STILL));
-            tokio::time::sleep(STANDS_STILL).await;
-            scene.watches(Who::Boot, Manners::Prompt);
-        });
-        bare::life_by_medium(&mut s).await.unwrap_or_else(|wrong| panic!("SIM_SEED={}: {wrong}", seed()));
-        let actions = s.scene.hosts[0].actions();
-        assert!(actions.contains(&PowerAction::WarmReset), "{actions:?}\n{}", s.story());
-    });
 }

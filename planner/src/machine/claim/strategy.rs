@@ -127,7 +127,7 @@ mod tests {
         let spec = json!({"boot": {"strategy": strategy}, "disks": [disk], "hardware": {"name": "hw"}});
         let machine = json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "BareMetalMachine", "metadata": {"name": "a"}, "spec": spec});
         let machine: BareMetalMachine = serde_json::from_value(machine).expect("a machine");
-        let http = json!({"url": "http://images.example/debian.raw", "checksum": "sha256:00", "format": "raw"});
+        let http = json!({"url": "http://images.example/debian.raw", "checksum": "sha256:00", "format": "Raw"});
         let http: HttpSource = serde_json::from_value(http).expect("a source");
         let image = ImageSeen { http: Some(http), ..ImageSeen::default() };
         let images = [((ImageKind::MachineImage, "debian".to_owned()), image)].into();

@@ -140,7 +140,11 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
             return Some(reason);
         }
     }
-    if let Some(reason) = install::remove(o, draft).or_else(|| told(o, draft)) {
+    if let Some(reason) = install::remove(o, draft) {
+        return Some(reason);
+    }
+    draft.is_released = true;
+    if let Some(reason) = told(o) {
         return Some(reason);
     }
     unclaim(&o.owned, draft);
@@ -210,13 +214,10 @@ pub(super) fn pods_leave(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Op
 
 /// Before an installed machine's claim goes, its status says that nothing of it is on the server any more. With a status that says otherwise a
 /// machine without a Hardware has one that was deleted under it, and was not released.
-fn told(o: &Situation<'_>, draft: &mut Draft) -> Option<Reason> {
+fn told(o: &Situation<'_>) -> Option<Reason> {
     let is_told = o.machine.status.as_ref().is_none_or(|status| status.install.is_none());
-    if is_told || o.owned.held().is_empty() {
-        return None;
-    }
-    draft.is_released = true;
-    Some(Waiting::Creating { what: About::ReleasedRecord }.into())
+    let waits = !is_told && !o.owned.held().is_empty();
+    waits.then(|| Waiting::Creating { what: About::ReleasedRecord }.into())
 }
 
 pub(super) fn unclaim(o: &Owned<'_>, draft: &mut Draft) {
