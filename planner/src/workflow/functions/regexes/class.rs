@@ -1,6 +1,6 @@
 //! Classes of characters: Go's names for them, in the crate's words.
 
-use super::pattern::Fault;
+use super::fault::Fault;
 
 /// `\d`, `\s` and `\w` are ASCII's, as in Go; the capital ones are all else.
 pub(super) fn perl(letter: char) -> Option<&'static str> {

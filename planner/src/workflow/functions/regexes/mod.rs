@@ -4,11 +4,13 @@
 
 mod class;
 mod expand;
+mod fault;
 mod pattern;
 
 use super::{
     Function, LONGEST, Meter, bounded, fault, function, int_of, is_true, items, metered, str_of, string, too_long,
 };
+use fault::Fault;
 use gotmpl::{Result, Value};
 use pattern::Pattern;
 use regex::{Regex, RegexBuilder};
@@ -69,8 +71,8 @@ impl Expression {
         meter.spend(COMPILED)?;
         let Pattern { text, names } = match pattern::translated(pattern) {
             Ok(translated) => translated,
-            Err(pattern::Fault::Invalid) => return Ok(None),
-            Err(pattern::Fault::NotServed(what)) => return Err(fault(not_served(&what))),
+            Err(Fault::Invalid) => return Ok(None),
+            Err(Fault::NotServed(what)) => return Err(fault(not_served(&what))),
         };
         let built = RegexBuilder::new(&text).size_limit(PROGRAM).dfa_size_limit(STATES).build();
         let regex = built.map_err(|_| fault(not_served("a pattern of this size or depth")))?;

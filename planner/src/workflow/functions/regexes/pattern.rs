@@ -2,14 +2,8 @@
 //! reading: every character becomes its number, every class its members, every flag is spelled out.
 
 use super::class;
+use super::fault::Fault;
 use std::fmt::Write;
-
-pub(super) enum Fault {
-    /// Go refuses it too.
-    Invalid,
-    /// Go has it: what it is.
-    NotServed(String),
-}
 
 pub(super) struct Pattern {
     pub text: String,
