@@ -5,7 +5,10 @@ use planner::metadata::{self, Interface};
 use ports::metadata::MetadataGuest;
 use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv4Packet, Ipv6Packet,
+    Ipv6Repr, NdiscNeighborFlags, NdiscRepr, TcpPacket,
+};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -31,6 +34,8 @@ pub(crate) struct Tap {
     pub(crate) open: BTreeMap<IpAddr, usize>,
     /// By MAC address: the second, and the frames in it.
     spent: BTreeMap<String, (i64, u32)>,
+    /// What was let in, behind an [`advertisement`].
+    behind: Option<Vec<u8>>,
     /// Nothing more is there to be read.
     pub(crate) drained: bool,
 }
@@ -38,7 +43,7 @@ pub(crate) struct Tap {
 impl Tap {
     pub(crate) fn new(file: AsyncFd<File>, mtu: u16, guests: Vec<MetadataGuest>) -> Self {
         let mtu = usize::from(mtu) + ETHERNET_HEADER;
-        Self { file, mtu, guests, open: BTreeMap::new(), spent: BTreeMap::new(), drained: false }
+        Self { file, mtu, guests, open: BTreeMap::new(), spent: BTreeMap::new(), behind: None, drained: false }
     }
 
     pub(crate) fn set_guests(&mut self, guests: Vec<MetadataGuest>) {
@@ -94,6 +99,37 @@ fn has(nic: &Interface, address: IpAddr) -> bool {
     metadata::asker(std::slice::from_ref(nic), &nic.mac, address).is_some()
 }
 
+/// Of a connection by IPv6 that begins: what its guest would say if it was asked who has the address (RFC 4861 section 4.4). It is asked in
+/// vain: OVN (23.03) delivers that to no localport. Whose the two addresses are, the switch and [`Tap::lets_in`] have seen.
+fn advertisement(frame: &[u8]) -> Option<Vec<u8>> {
+    let frame = EthernetFrame::new_checked(frame).ok().filter(|frame| frame.ethertype() == EthernetProtocol::Ipv6)?;
+    let packet =
+        Ipv6Packet::new_checked(frame.payload()).ok().filter(|packet| packet.next_header() == IpProtocol::Tcp)?;
+    TcpPacket::new_checked(packet.payload()).ok().filter(|segment| segment.syn() && !segment.ack())?;
+    let (from, to) = (packet.src_addr(), packet.dst_addr());
+    let said = Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
+        flags: NdiscNeighborFlags::OVERRIDE,
+        target_addr: from,
+        lladdr: Some(frame.src_addr().into()),
+    });
+    let header = Ipv6Repr {
+        src_addr: from,
+        dst_addr: to,
+        next_header: IpProtocol::Icmpv6,
+        payload_len: said.buffer_len(),
+        hop_limit: 255,
+    };
+    let mut told = vec![0; ETHERNET_HEADER + header.buffer_len() + said.buffer_len()];
+    let mut outer = EthernetFrame::new_unchecked(&mut told);
+    outer.set_src_addr(frame.src_addr());
+    outer.set_dst_addr(frame.dst_addr());
+    outer.set_ethertype(EthernetProtocol::Ipv6);
+    let mut inner = Ipv6Packet::new_unchecked(outer.payload_mut());
+    header.emit(&mut inner);
+    said.emit(&from, &to, &mut Icmpv6Packet::new_unchecked(inner.payload_mut()), &ChecksumCapabilities::default());
+    Some(told)
+}
+
 fn mac_text(mac: EthernetAddress) -> String {
     let [a, b, c, d, e, f] = mac.0;
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
@@ -114,6 +150,9 @@ impl Device for Tap {
     }
 
     fn receive(&mut self, now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
+        if let Some(frame) = self.behind.take() {
+            return Some((Received(frame), Sending(self.file.get_ref())));
+        }
         loop {
             let mut frame = vec![0; self.mtu + 4];
             match self.file.get_ref().read(&mut frame) {
@@ -126,6 +165,13 @@ impl Device for Tap {
                 }
             }
             if self.lets_in(&frame, now) {
+                let frame = match advertisement(&frame) {
+                    Some(advertisement) => {
+                        self.behind = Some(frame);
+                        advertisement
+                    }
+                    None => frame,
+                };
                 return Some((Received(frame), Sending(self.file.get_ref())));
             }
         }

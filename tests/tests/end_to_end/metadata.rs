@@ -40,6 +40,9 @@ fn a_guest_is_told_about_itself_at_the_metadata_address() {
         let dpu = format!("metalplane-dpu-{}", machine.on().dpu());
         let disks = site.get(&["diskattachments", "-n", &dpu]).await?.context("a list")?.to_string();
         ensure!(!disks.contains("cloud-init.seed"), "there is a cloud-init disk: {disks}");
+        let usable = "while ip -6 addr show dev eth0 | grep -q tentative; do sleep 1; done; ip -6 addr show dev eth0";
+        let has = machine.guest().shell(usable, SOON).await?;
+        ensure!(has.contains("inet6 fe80::"), "an address of the link: {has}");
         for address in ADDRESSES {
             session_token(&machine, address).await.with_context(|| format!("at {address}"))?;
         }
