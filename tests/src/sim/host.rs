@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 const POWER: Duration = Duration::from_millis(800);
 /// Until the agent of a DPU that got its power with the host runs.
@@ -35,6 +36,8 @@ const DPU: Duration = Duration::from_secs(4);
 const GUEST: Duration = Duration::from_secs(5);
 const SHUTDOWN: Duration = Duration::from_secs(2);
 const LET_GO: Duration = Duration::from_millis(300);
+/// From the last look at what a DPU presents to the power command.
+const ON_ITS_WAY: Duration = Duration::from_millis(50);
 /// Of a start.
 const READS: u64 = 200;
 const HOT_PLUG_PORTS: u32 = 64;
@@ -142,6 +145,8 @@ struct State {
     /// How often a session with the BMC was opened.
     sessions: u32,
     boots: u32,
+    /// When the DPU lost what it presented.
+    lost: Option<Instant>,
     dpu: Arc<Dpu>,
     /// The firmware found the boot disk when it looked last.
     found: bool,
@@ -199,6 +204,7 @@ impl Host {
             order_is_pending: false,
             turn: 0,
             guest_since: None,
+            lost: None,
             manners: Manners::Good,
             serial_number: serial_number(&name),
             lacks: BTreeSet::new(),
@@ -313,6 +319,11 @@ impl Host {
         self.start(&mut state, Duration::ZERO);
     }
 
+    /// So short a time ago that a command which is on its way was sent before: nobody can know.
+    pub fn has_just_lost_its_dpu(&self) -> bool {
+        self.state().lost.is_some_and(|lost| lost.elapsed() < ON_ITS_WAY)
+    }
+
     pub fn guest_since(&self) -> Option<Timestamp> {
         self.state().guest_since
     }
@@ -370,6 +381,7 @@ impl Host {
     /// Nothing is presented, connected or plugged any more, and `/run` is empty.
     fn lose_dpu(&self, state: &mut State) {
         state.boots += 1;
+        state.lost = Some(Instant::now());
         let dpu = Dpu::new(&self.dpu_name, state.boots, &self.dir, &self.shared);
         dpu.emulation.set_host_off(state.power == PowerState::Off);
         // Its disks went away under it.

@@ -229,7 +229,7 @@ impl Scene {
             PowerAction::WarmReset => true,
             PowerAction::SoftOff | PowerAction::ForceOff => false,
         };
-        if !starts {
+        if !starts || host.has_just_lost_its_dpu() {
             return;
         }
         let dpu = host.dpu();
