@@ -53,10 +53,13 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// One that is not looked at any more has passed.
 const PASSED: Duration = Duration::from_secs(60);
 
-/// What nearly always passes within a moment, and since when it is so: by the object's UID and the condition that would say it. To tell it at
-/// once would be a write that nobody waits for, and that wakes others.
+/// The reason that would be said, and since when it is so.
+type ReasonSince = (&'static str, Instant);
+
+/// What nearly always passes within a moment: by the object's UID and the condition that would say it. To tell it at once would be a write
+/// that nobody waits for, and that wakes others.
 #[derive(Default)]
-pub struct Passing(Mutex<HashMap<(String, &'static str), (&'static str, Instant)>>);
+pub struct Passing(Mutex<HashMap<(String, &'static str), ReasonSince>>);
 
 impl Passing {
     /// How long it is not told yet. Another reason begins anew.

@@ -67,7 +67,7 @@ pub fn clear(
         [partition.start..partition.end.min(partition.start.saturating_add(PARTITION)), last..partition.end]
     });
     let mut found = BTreeSet::new();
-    for place in ends.chain([size.saturating_sub(END)..size]) {
+    for place in ends.chain(std::iter::once(size.saturating_sub(END)..size)) {
         let place = place.start.max(written)..place.end.min(size);
         clear_in(disk, place, kept, &mut found)?;
     }

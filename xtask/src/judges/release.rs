@@ -91,7 +91,7 @@ fn go_is_reproducible(bench: &Bench, sources: &Release) -> Result<Verdict> {
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     let is_same = programs[0] == programs[1];
-    let [first, second] = [&programs[0], &programs[1]].map(|program| Sha256::digest(program));
+    let [first, second] = [&programs[0], &programs[1]].map(Sha256::digest);
     let report = format!("tools/build.sh {SMALLEST}, twice:\n{first:x}\n{second:x}\n");
     std::fs::write(bench.folder.join("report-go"), report).context("write the report")?;
     let reason = if is_same { String::new() } else { format!("two builds of tools/{SMALLEST} differ") };
