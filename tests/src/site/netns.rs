@@ -86,6 +86,8 @@ perl -e \"$1\" {device}
 ip netns exec {device} perl -e \"$1\" eth0
 inside() {{ ip -n {device} \"$@\"; }}
 inside link set eth0 address {mac} mtu 1442
+# It has the VNic's addresses alone: by one that it makes itself it would not be let out.
+ip netns exec {device} sh -c 'echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_ra'
 "
         );
         for address in addresses(vnic) {
