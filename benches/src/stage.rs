@@ -118,7 +118,7 @@ impl Stage {
     }
 
     pub async fn machine(&self) -> Result<Value> {
-        self.site.get(&["bmm", MACHINE, "-n", NAMESPACE]).await?.context("the machine is gone")
+        self.site.get(&["bmm", MACHINE, "-n", NAMESPACE]).await?.context("the machine no longer exists")
     }
 
     /// The console of the guest that the machine runs on, which has finished its boot; `before`: what the consoles had

@@ -59,14 +59,24 @@ type ReasonSince = (&'static str, Instant);
 /// What nearly always passes within a moment: by the object's UID and the condition that would say it. To tell it at once would be a write
 /// that nobody waits for, and that wakes others.
 #[derive(Default)]
-pub struct Passing(Mutex<HashMap<(String, &'static str), ReasonSince>>);
+pub struct Passing(Mutex<Moments>);
+
+#[derive(Default)]
+struct Moments {
+    all: HashMap<(String, &'static str), ReasonSince>,
+    /// When those that have passed were last looked for: not each time, for there may be many.
+    swept: Option<Instant>,
+}
 
 impl Passing {
     /// How long it is not told yet. Another reason begins anew.
     pub(crate) fn rest(&self, uid: &str, condition: &'static str, reason: &'static str) -> Option<Duration> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (_, since)| since.elapsed() < PASSED);
-        let passing = all.entry((uid.to_owned(), condition)).or_insert_with(|| (reason, Instant::now()));
+        let mut moments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if moments.swept.get_or_insert_with(Instant::now).elapsed() >= PASSED {
+            moments.all.retain(|_, (_, since)| since.elapsed() < PASSED);
+            moments.swept = Some(Instant::now());
+        }
+        let passing = moments.all.entry((uid.to_owned(), condition)).or_insert_with(|| (reason, Instant::now()));
         if passing.0 != reason {
             *passing = (reason, Instant::now());
         }
@@ -75,7 +85,7 @@ impl Passing {
 
     /// It has passed.
     pub(crate) fn forget(&self, uid: &str, condition: &'static str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(uid.to_owned(), condition));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).all.remove(&(uid.to_owned(), condition));
     }
 }
 
@@ -189,5 +199,9 @@ mod tests {
         passing.forget("n", IN_FORCE);
         assert_eq!((rest(IN_FORCE, "NotBound"), rest(DELETABLE, "VNicInUse")), (Some(MOMENT), None));
         assert_eq!(passing.rest("other", DELETABLE, "VNicInUse"), Some(MOMENT));
+        advance(PASSED).await;
+        assert_eq!(passing.rest("last", IN_FORCE, "NotHeld"), Some(MOMENT));
+        let left = passing.0.lock().expect("nobody has it").all.len();
+        assert_eq!(left, 1, "nobody looks at the others any more");
     }
 }

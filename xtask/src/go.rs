@@ -69,7 +69,7 @@ esac
         let (folder, without) = told(plain.path(), &[]);
         let (same_folder, with) = told(set.path(), &settings);
         assert_eq!(with, without);
-        assert_eq!(same_folder.file_name(), folder.file_name(), "the key is another one");
+        assert_eq!(same_folder.file_name(), folder.file_name(), "the key differs");
         for (name, _) in settings {
             assert!(!with.contains(&format!("{name}=")), "{with}");
         }

@@ -255,6 +255,7 @@ mod tests {
         world.hardware.forget(&labelled.metadata);
         assert!(wakes(&world, "is-woken-again", &labelled), "it was deleted");
     }
+
     /// How often something of this kind of work was looked at since it was last asked.
     struct Looks(Arc<AtomicUsize>);
 

@@ -235,10 +235,10 @@ async fn annotate(c: &Controller, pod: Option<&Pod>, networks: &str) -> Result<(
 
 /// A pod has no status of ours: its Events say what its NICs wait for, if not for a moment alone, and that they are granted.
 fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) -> Next {
-    let waits = plan.reason.as_ref().filter(|reason| o.pod.is_some() && matches!(reason, Reason::Waiting(_)));
-    match waits.and_then(|reason| c.passing.rest(pod_uid, TOLD, reason.name())) {
+    let passing = plan.reason.as_ref().filter(|reason| o.pod.is_some() && pods::passes(reason));
+    match passing.and_then(|reason| c.passing.rest(pod_uid, TOLD, reason.name())) {
         Some(rest) => return Next::Unless(rest),
-        None if waits.is_none() => c.passing.forget(pod_uid, TOLD),
+        None if passing.is_none() => c.passing.forget(pod_uid, TOLD),
         None => {}
     }
     let granted = |attachment: &&Arc<NicAttachment>| attachment.spec.grant.is_some();

@@ -264,9 +264,8 @@ pub(super) async fn attachment_of(c: &Controller, vnic_uid: &str) -> Result<Opti
 async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<Next, Error> {
     let Some(status) = &plan.status else { return Ok(Next::Wait) };
     let meta = &o.vnic.metadata;
-    // Nearly always its user releases it at the same time.
-    let in_use = plan.reason.as_ref().filter(|reason| matches!(reason, Reason::Waiting(Waiting::VNicInUse { .. })));
-    if let Some(rest) = in_use.and_then(|reason| c.passing.rest(uid(meta), DELETABLE, reason.name())) {
+    let passing = plan.reason.as_ref().filter(|reason| addresses::passes(reason));
+    if let Some(rest) = passing.and_then(|reason| c.passing.rest(uid(meta), DELETABLE, reason.name())) {
         return Ok(Next::Unless(rest));
     }
     let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());

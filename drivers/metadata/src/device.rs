@@ -204,3 +204,63 @@ impl TxToken for Sending<'_> {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smoltcp::wire::{Ipv6Address, TcpControl, TcpRepr, TcpSeqNumber};
+
+    const GUEST: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 7]);
+    const FROM: Ipv6Address = Ipv6Address::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 7);
+    const TO: Ipv6Address = metadata::ADDRESS_V6;
+
+    /// A segment of a guest's, by IPv6.
+    fn segment(control: TcpControl, ack_number: Option<TcpSeqNumber>) -> Vec<u8> {
+        let repr = TcpRepr {
+            src_port: 40_000,
+            dst_port: metadata::PORT,
+            control,
+            seq_number: TcpSeqNumber(1),
+            ack_number,
+            window_len: 64,
+            window_scale: None,
+            max_seg_size: None,
+            sack_permitted: false,
+            sack_ranges: [None; 3],
+            timestamp: None,
+            payload: &[],
+        };
+        let header = Ipv6Repr {
+            src_addr: FROM,
+            dst_addr: TO,
+            next_header: IpProtocol::Tcp,
+            payload_len: repr.buffer_len(),
+            hop_limit: 64,
+        };
+        let mut frame = vec![0; ETHERNET_HEADER + header.buffer_len() + repr.buffer_len()];
+        let mut outer = EthernetFrame::new_unchecked(&mut frame);
+        outer.set_src_addr(GUEST);
+        outer.set_ethertype(EthernetProtocol::Ipv6);
+        let mut inner = Ipv6Packet::new_unchecked(outer.payload_mut());
+        header.emit(&mut inner);
+        let mut tcp = TcpPacket::new_unchecked(inner.payload_mut());
+        repr.emit(&mut tcp, &FROM.into(), &TO.into(), &ChecksumCapabilities::default());
+        frame
+    }
+
+    #[test]
+    fn a_connection_that_begins_by_ipv6_tells_its_guests_hardware_address() {
+        let told = advertisement(&segment(TcpControl::Syn, None)).expect("it begins");
+        let frame = EthernetFrame::new_checked(told.as_slice()).expect("a frame");
+        let packet = Ipv6Packet::new_checked(frame.payload()).expect("a packet");
+        assert_eq!((packet.src_addr(), packet.dst_addr(), packet.hop_limit()), (FROM, TO, 255));
+        let inside = Icmpv6Packet::new_checked(packet.payload()).expect("ICMPv6");
+        let said =
+            Icmpv6Repr::parse(&FROM, &TO, &inside, &ChecksumCapabilities::default()).expect("its checksum is right");
+        let Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. }) = said else { panic!("{said:?}") };
+        assert_eq!((target_addr, lladdr), (FROM, Some(GUEST.into())));
+        assert_eq!(advertisement(&segment(TcpControl::None, Some(TcpSeqNumber(2)))), None, "it has begun");
+        assert_eq!(advertisement(&segment(TcpControl::Syn, Some(TcpSeqNumber(2)))), None, "nobody is asked from here");
+        assert_eq!(advertisement(&[0; 60]), None, "no IPv6");
+    }
+}

@@ -32,6 +32,12 @@ use std::sync::Arc;
 /// For what no event of an orphan's Dpu tells: that the DPU is off, by its BMC.
 const EVERY: SignedDuration = SignedDuration::from_secs(5);
 
+/// What is waited for passes within a moment, nearly always, and is told if it does not: whoever uses a VNic that is being deleted releases it at
+/// the same time.
+pub fn passes(reason: &Reason) -> bool {
+    matches!(reason, Reason::Waiting(Waiting::VNicInUse { .. }))
+}
+
 /// Each may be carried out again and ends in the same state.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

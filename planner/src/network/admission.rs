@@ -156,7 +156,7 @@ mod tests {
         .expect("a status");
         assert_eq!(why(&hosts, Some(&vpc), Some(&dc), &[dc.clone(), network("later", 2)]), None);
         let overlaps = why(&hosts, Some(&vpc), Some(&dc), &[dc.clone(), network("first", 0)]);
-        assert_eq!(overlaps, Some("ProviderNetworkOverlaps"), "another one of the VLAN was there first");
+        assert_eq!(overlaps, Some("ProviderNetworkOverlaps"), "another ProviderNetwork of the VLAN was there first");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub async fn wait_ready(site: &Site, namespace: &str, name: &str) -> Result<()> 
 }
 
 pub async fn status(site: &Site, namespace: &str, name: &str) -> Result<Value> {
-    let machine = site.get(&["bmm", name, "-n", namespace]).await?.context("the machine is gone")?;
+    let machine = site.get(&["bmm", name, "-n", namespace]).await?.context("the machine no longer exists")?;
     Ok(machine["status"].clone())
 }
 
@@ -144,7 +144,7 @@ impl<'a> Machine<'a> {
     }
 
     pub async fn object(&self) -> Result<Value> {
-        self.site.get(&["bmm", self.name, "-n", self.namespace]).await?.context("the machine is gone")
+        self.site.get(&["bmm", self.name, "-n", self.namespace]).await?.context("the machine no longer exists")
     }
 
     pub async fn patch(&self, change: &str) -> Result<()> {

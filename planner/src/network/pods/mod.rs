@@ -41,6 +41,11 @@ pub use release::{is_pods_mark, marked_pod};
 pub use request::{Request, requests};
 pub use worker::Workers;
 
+/// What is waited for passes within a moment, nearly always, and is told if it does not. Where somebody has to change something that is told at once.
+pub fn passes(reason: &Reason) -> bool {
+    matches!(reason, Reason::Waiting(_))
+}
+
 pub struct Observed {
     /// The pod's.
     pub uid: String,

@@ -285,7 +285,7 @@ fn a_pod_has_a_vnic_that_is_there_and_gives_it_back() {
         taken.o.named["mine"].status.as_ref().and_then(|s| s.holder.clone()).map(|h| h.dpu_name),
         Some("dpu-2".to_owned())
     );
-    assert!(taken.o.vnics.is_empty(), "its own mark is gone");
+    assert!(taken.o.vnics.is_empty(), "its own mark was taken off");
 }
 
 #[test]

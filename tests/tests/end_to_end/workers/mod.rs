@@ -95,7 +95,7 @@ spec: {{drivers: [{{name: {DRIVER}, nodeID: {name}, topologyKeys: []}}]}}
     let disks = machine.object().await?["spec"]["disks"].as_array().map_or(0, Vec::len);
     ensure!(disks == 1, "the machine has {disks} disks");
     machine.kubectl(&["delete", "pvc", "data", "--timeout=120s"]).await?;
-    until("the volume is gone from the pool", SOON, async || {
+    until("the pool has the volume no more", SOON, async || {
         Ok(if image.exists() { Err(format!("{} is there", image.display())) } else { Ok(()) })
     })
     .await?;
